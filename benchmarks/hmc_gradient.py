@@ -132,8 +132,8 @@ def prepare_ours(num_chains: int, num_groups: int, num_noise: int) -> Prepared:
 
     def draw(position: Any, data: Any) -> Any:
         sampler = make_sampler(settings, density.bind(data))
-        chain = sampler.init(jax.random.key(0), position)
-        return sampler.step(chain, jnp.int32(0))[0].state.position
+        key = jax.random.key(0)
+        return sampler.step(key, sampler.init(key, position), jnp.int32(0))[0].state.position
 
     if num_chains > 1:
         draw = jax.vmap(draw, in_axes=(0, None), spmd_axis_name=ENSEMBLE)

@@ -147,11 +147,10 @@ class LogDensity:
             float32, and can be differentiated in reverse once, vmapped and scanned.
         layout: of the parameters: which are split over the devices, and padded.
         run_free: takes draws of chains that do not wait for each other, where every device computes
-            the density by itself: see `ensemble.methods.kernels.FreeDraws`. None: chains go
-            draw by draw.
-        bind_reference: `(data, sd) -> logdensity_fn` of a wide density to begin at: the prior, or
-            where none is known a normal one with this standard deviation; None: it is the
-            standard normal density.
+            the density by itself, as `ensemble.numpyro_models.free_chains.run_on_devices`. None:
+            chains go draw by draw.
+        bind_reference: `(data, sd) -> logdensity_fn` of a wide density for tempering to begin at:
+            the prior, or where none is known a normal one with this standard deviation.
         predict: `(params, inputs [N, ...]) -> prediction`, named arrays [N, ...] of one network;
             parameters that are split over the shards stay where they are. None where nothing
             predicts.

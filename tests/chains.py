@@ -9,12 +9,13 @@ from ensemble.methods.kernels import Chain, DrawInfo, Sampler
 
 
 def advance(
-    sampler: Sampler, chain: Chain, first: jax.Array, num_draws: int
+    sampler: Sampler, rng_key: jax.Array, chain: Chain, first: jax.Array, num_draws: int
 ) -> tuple[Chain, tuple[Any, DrawInfo]]:
     """Takes draws in one scan.
 
     Args:
         sampler: of the chain.
+        rng_key: of the chain.
         chain: before the draws.
         first: number of the first draw.
         num_draws: T.
@@ -25,7 +26,7 @@ def advance(
     """
 
     def body(chain: Chain, t: jax.Array) -> tuple[Chain, tuple[Any, DrawInfo]]:
-        chain, info = sampler.step(chain, t)
+        chain, info = sampler.step(rng_key, chain, t)
         return chain, (chain.state.position, info)
 
     return jax.lax.scan(body, chain, first + jnp.arange(num_draws))

@@ -594,7 +594,7 @@ class SGLD(Chains, Batches):
     is_exact = False
     xla_flags = _OF_STEPS
     learning_rate: float = key(0.1, "peak of the learning rate", gt=0)
-    schedule: Literal["constant", "polynomial", "cyclical"] = _sgmcmc(
+    schedule: Literal["constant", "cyclical"] = _sgmcmc(
         "constant", "schedule of the learning rate in a cycle"
     )
     num_cycles: int = _sgmcmc(1, "cycles of the cyclical schedule", gt=0, may_change=True)

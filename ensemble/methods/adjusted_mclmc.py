@@ -4,7 +4,6 @@ A draw takes a new direction, follows the dynamics without noise, and accepts th
 it was (Robnik, Cohn-Gordon and Seljak 2025, arXiv:2503.01707). The warm-up is that of HMC.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -21,20 +20,22 @@ from ensemble.methods.kernels import (
     MAX_ENERGY_ERROR,
     TUNING,
     DrawInfo,
+    LogDensityFn,
     Sampler,
     Settings,
     draw_info,
     num_steps,
     windowed,
 )
-from ensemble.methods.mclmc import DESCENT_STEPS, descend, untuned
 
 MAX_STEPS = 512
 """Steps of a draw, on average: with two gradients each, as many gradients as nuts takes."""
 _QUARTER_TURN = np.pi / 2
+_DESCENT_STEPS = 200
+_DESCENT_ERROR = 0.1  # Nats of a parameter.
 
 
-def make(settings: Settings, logdensity_fn: Callable[[Any], jax.Array], *_: Any) -> Sampler:
+def make(settings: Settings, logdensity_fn: LogDensityFn, *_: Any) -> Sampler:
     """Makes the sampler; the arguments are those of `make_sampler`.
 
     With a diagonal mass, lengths are in standard deviations. A quarter turn about a normal density
@@ -48,9 +49,7 @@ def make(settings: Settings, logdensity_fn: Callable[[Any], jax.Array], *_: Any)
         # Far from the density nothing would be accepted: at -1e9 nats, float32 rounds by 64.
         key_momentum, key_steps = jax.random.split(jax.random.fold_in(rng_key, TUNING))
         moving = _with_direction(key_momentum, state)
-        begin = untuned(position, settings.step_size)
-        kernel = mclmc.build_kernel()
-        found = descend(key_steps, moving, begin, kernel, logdensity_fn, jnp.int32(DESCENT_STEPS))
+        found = _descend(key_steps, moving, settings.step_size, logdensity_fn)
         return HMCState(found.position, found.logdensity, found.logdensity_grad)
 
     def transition(
@@ -76,6 +75,34 @@ def make(settings: Settings, logdensity_fn: Callable[[Any], jax.Array], *_: Any)
         return state, drawn._replace(num_gradients=2 * number)
 
     return windowed(settings, start, transition)
+
+
+def _descend(rng_key: jax.Array, state: Any, step_size: float, logdensity_fn: LogDensityFn) -> Any:
+    """Leads a chain to where the density is, by the dynamics without noise.
+
+    Each step must raise the log density or keep the energy. The next one is half as long again
+    where it does, and half as long where it does not.
+
+    Args:
+        rng_key: Key of the steps.
+        state: BlackJAX's state.
+        step_size: Size of the first step.
+        logdensity_fn: Function from a position to nats.
+    """
+    kernel = mclmc.build_kernel()
+    size = pytrees.size(state.position)
+
+    def try_step(i: jax.Array, carry: tuple[Any, jax.Array]) -> tuple[Any, jax.Array]:
+        state, step_size = carry
+        key_step = jax.random.fold_in(rng_key, i)
+        new, info = kernel(key_step, state, logdensity_fn, jnp.ones(size), jnp.inf, step_size)
+        keeps_energy = jnp.abs(info.energy_change) < _DESCENT_ERROR * size
+        is_taken = info.nonans & ((new.logdensity > state.logdensity) | keeps_energy)
+        state = pytrees.where(is_taken, new, state)
+        return state, step_size * jnp.where(is_taken, 1.5, 0.5)
+
+    begin = state, jnp.float32(step_size)
+    return jax.lax.fori_loop(0, jnp.int32(_DESCENT_STEPS), try_step, begin)[0]
 
 
 def _with_direction(rng_key: jax.Array, state: HMCState) -> IntegratorState:

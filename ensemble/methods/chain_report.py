@@ -1,5 +1,6 @@
 """Reports of runs of chains: convergence on the way, the posterior in the end."""
 
+import functools
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -37,10 +38,8 @@ _TITLES = {
 """Titles in a line of the log by tag, in addition to means over chains."""
 
 
-def mean(values: np.ndarray) -> np.ndarray:
-    """Returns means [C] over rows [T, C]."""
-    found: np.ndarray = np.asarray(values, np.float64).mean(axis=0)
-    return found
+mean: Any = functools.partial(np.mean, axis=0, dtype=np.float64)
+"""Function from rows [T, C] to means [C]."""
 
 
 class PosteriorReport(KeptReport):
@@ -61,16 +60,16 @@ class PosteriorReport(KeptReport):
     series: Mapping[str, tuple[str, Callable[..., Any]]] = {}
     """Scalars of a line of metrics: a scalar of the steps, and a function of its rows [T, C]."""
 
-    def __init__(self, config: Any, task: Learned | Modelled, remedy: str, first: int):
+    def __init__(self, config: Any, task: Any, remedy: str, first: int):
         super().__init__(config, task, remedy)
         self.first = first
         self.split = next((name for name in ("validation", "test") if name in task.sizes), None)
         self.tracked_rows: Any = None
         self.traced: tuple[str, ...] = ()
-        if self.split is not None and not isinstance(task, Modelled):
+        if self.split is not None:
             self.tracked_rows = tracked_examples(task.sizes[self.split])
             self.traced = task.likelihood.traced
-        self._drawn: Any = None
+        self._drawn: dict[Any, tuple[Scalars, Diagnostics]] = {}
 
     def scalars(self, run: Any, period: Period) -> dict[str, float]:
         """Returns scalars of chains; those that are not finite are left out."""
@@ -88,16 +87,15 @@ class PosteriorReport(KeptReport):
 
         Both are of the live chains.
         """
-        key = run.draws.end, tuple(run.live)
-        if self._drawn is None or self._drawn[0] != key:
+        key = run.draws.end, *run.live
+        if key not in self._drawn:
             counted = pytrees.at(run.draws.scalars(self.first), run.live)
-            self._drawn = key, counted, summarise(tracked_scalars(counted))
-        return self._drawn[1:]  # type: ignore[no-any-return]
+            self._drawn = {key: (counted, summarise(tracked_scalars(counted)))}
+        return self._drawn[key]
 
-    def predicting(self, run: Any) -> np.ndarray:
+    def predicting(self, run: Any) -> Any:
         """Returns the places of the draws that predict among those that count."""
-        found: np.ndarray = run.draws.predicting(self.most) - self.first
-        return found
+        return run.draws.predicting(self.most) - self.first
 
     def single_draw(self, run: Any, split: str) -> dict[str, float]:
         """Returns the mean scores of single draws of the live chains on a split."""
@@ -110,9 +108,9 @@ class PosteriorReport(KeptReport):
         scalars: dict[str, float] = {}
         if run.first_row(run.loop.rows.first) <= self.first or not run.live:
             return scalars
-        if (split := self.split) is not None and self.has_predictions(run):
-            found = self.single_draw(run, split)
-            scalars = {f"{split}/average_draw/{name}": one for name, one in found.items()}
+        if self.split is not None and self.has_predictions(run):
+            found = self.single_draw(run, self.split)
+            scalars = {f"{self.split}/average_draw/{name}": one for name, one in found.items()}
         if processes.is_main():  # Which alone has the draws.
             scalars |= convergence_scalars(*self.drawn(run), self.predicting(run))
         return scalars
@@ -121,11 +119,9 @@ class PosteriorReport(KeptReport):
         """Returns means over chains, and what they are worth."""
         shown = {}
         for name in self.series:
-            values = [one for tag, one in scalars.items() if tag.endswith(f"/{name}")]
-            if values:
-                total = sum(values)
+            if values := [one for tag, one in scalars.items() if tag.endswith(f"/{name}")]:
                 is_count = name == "divergences"
-                shown[name.replace("_", " ")] = int(total) if is_count else total / len(values)
+                shown[name.replace("_", " ")] = int(sum(values)) if is_count else np.mean(values)
         return shown | {title: scalars[tag] for tag, title in _TITLES.items() if tag in scalars}
 
     def posterior(self, run: Any, rate: float | None) -> dict[str, Any]:
@@ -139,8 +135,8 @@ class PosteriorReport(KeptReport):
 
     def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
         """Returns the posterior, and the average draw's scores."""
-        splits = [name for name in REPORTED_SPLITS if name in self.task.sizes]
-        single_draw = {split: self.single_draw(run, split) for split in splits}
+        splits = self.task.sizes.keys() & REPORTED_SPLITS
+        single_draw = {split: self.single_draw(run, split) for split in sorted(splits)}
         if not processes.is_main():
             return {}
         return {"single_draw": single_draw, "posterior": self.whole_posterior(run, timing)}
@@ -191,8 +187,7 @@ class ChainReport(PosteriorReport):
 
     def __init__(self, config: Any, task: Learned | Modelled):
         own = config.sampler
-        tunes_at_once = trait("method", config.method, "tunes_at_once")
-        self.tuning = own.num_warmup if tunes_at_once else 0
+        self.tuning = own.num_warmup * trait("method", config.method, "tunes_at_once")
         remedy = f"lower config.sampler.step_size={own.step_size}"
         super().__init__(config, task, remedy, own.num_burn_in + own.num_warmup - self.tuning)
 
@@ -218,11 +213,10 @@ class ChainReport(PosteriorReport):
         """Marks the chains that have never moved as stuck."""
 
         def find() -> list[int]:
-            values = run.draws.scalars(self.first)[LOG_DENSITY]
+            values = np.nan_to_num(run.draws.scalars(self.first)[LOG_DENSITY])
             # A rejection repeats the log density to the last bit.
-            same = (values[:, 1:] == values[:, :-1]) | ~np.isfinite(values[:, 1:])
-            is_stuck = same.all(axis=1) & (values.shape[1] >= _MIN_DRAWS_TO_MOVE)
-            return np.flatnonzero(is_stuck).tolist()
+            is_stuck = (values == values[:, :1]).all(axis=1)
+            return np.flatnonzero(is_stuck & (values.shape[1] >= _MIN_DRAWS_TO_MOVE)).tolist()
 
         run.loop.status = np.array(run.loop.status)
         run.loop.status[processes.from_main(find)] = Status.STUCK
@@ -237,18 +231,18 @@ class ChainReport(PosteriorReport):
             replicas = fetch(run.loop.members.state.adaptation)
             num_warmup = self.config.sampler.num_warmup
             sections = parallel_tempering.section(replicas, num_warmup, run.loop.step)
-        if not isinstance(task, Modelled):
-            if sections_of := task.draw_report(run.devices.mesh):
-                maximum = find_map(task, self.density)
-                if processes.is_main():
-                    fitted = fitted_draws(run.draws, run.live, self.most)
-                    sections |= sections_of(fitted.sets["params"], maximum)
-            return sections | super().sections(run, timing)
-        if not processes.is_main():
-            return {}
-        self._results = task.results(run.draws, self.first, run.live)
-        posterior = self.whole_posterior(run, timing)
-        return sections | self._results.sections | {"posterior": posterior}
+        if isinstance(task, Modelled):
+            if processes.is_main():
+                self._results = task.results(run.draws, self.first, run.live)
+                sections |= self._results.sections
+                sections["posterior"] = self.whole_posterior(run, timing)
+            return sections
+        if sections_of := task.draw_report(run.devices.mesh):
+            maximum = find_map(task, self.density)
+            if processes.is_main():
+                fitted = fitted_draws(run.draws, run.live, self.most)
+                sections |= sections_of(fitted.sets["params"], maximum)
+        return sections | super().sections(run, timing)
 
     def drawn(self, run: Any) -> tuple[Scalars, Diagnostics]:
         """Returns scalars and their diagnostics; in the end those of all variables of a model."""

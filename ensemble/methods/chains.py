@@ -5,16 +5,16 @@ A step is one draw of every chain, those of the warm-up first. Of the draws afte
 """
 
 import contextlib
-import copy
 import functools
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import ml_collections
+import numpy as np
 from blackjax.mcmc.metrics import Metric
 
 from ensemble import pytrees
@@ -26,13 +26,13 @@ from ensemble.errors import InputError
 from ensemble.methods import low_rank_mass
 from ensemble.methods.chain_report import ChainReport
 from ensemble.methods.coordinates import to_params
-from ensemble.methods.kernels import Chain, DrawInfo, FreeDraws, Sampler, Settings, make_sampler
+from ensemble.methods.kernels import Chain, DrawInfo, Sampler, Settings, make_sampler
 from ensemble.methods.leafwise_metric import leafwise_metric
 from ensemble.methods.log_density import make_log_density
 from ensemble.methods.start import starting_points
 from ensemble.methods.warmup import window_ends
 from ensemble.networks.layers import mapped_over_networks
-from ensemble.runtime.algorithm import Algorithm, Between, Info, Keep, Now, Start, every
+from ensemble.runtime.algorithm import Algorithm, Between, Info, Now, every
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.feed import Fixed
 from ensemble.runtime.method import Method
@@ -50,8 +50,8 @@ _REFERENCE_SD = 10.0
 """Standard deviation of the normal density that replicas come from where there is no prior."""
 _NUM_SCALARS = 10
 """Scalars that are recorded of a draw, at least."""
-_MAX_DENSE = 10_000
-"""Parameters of a chain with a dense mass: a draw takes P^3 operations."""
+_NOTHING = DrawInfo._make(np.zeros((), kind) for kind in "ff?ffi")
+"""Diagnostics of no draw, with the types of those of one."""
 
 
 def create(config: ml_collections.FrozenConfigDict, task: Learned | Modelled) -> Method:
@@ -68,27 +68,31 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned | Modelled) ->
         **config.get("parallel_tempering", {}),
         **{name: sampler[name] for name in _OF_SAMPLER},
     )
-    if settings.mass == "dense" and number > _MAX_DENSE:
-        raise InputError(
-            f"config.sampler.mass_matrix='dense' is for at most {_MAX_DENSE:,} parameters, and a "
-            f"chain has {number:,}. Use 'low_rank' or 'diagonal'"
-        )
     if "mclmc" in config.method and number < 2:
         # At a constant speed there is nothing to choose but the sign.
         raise InputError(f"config.method={config.method!r} needs at least 2 parameters. Use 'nuts'")
     report = ChainReport(config, task)
     steps = report.first + sampler.num_samples
-
-    def place(number: int) -> Devices:
-        devices = processes.devices(config.num_devices)
-        return Devices(number, devices, groups=math.gcd(number, len(devices)))
-
+    ends = window_ends(settings.mass, settings.num_warmup)
+    held = min(config.log_every_steps, steps)
+    # With the draws and gradients of the longest window.
+    copies = 2 * (settings.num_replicas + max(ends.values(), default=0))
+    copies += (settings.mass == "dense") * number + held // sampler.thinning
+    values = config.num_chains * (copies * number + _NUM_SCALARS * held)
+    devices = processes.devices(config.num_devices)
+    check_memory(
+        4 * values,
+        f"config.num_chains={config.num_chains} chains of {number:,} parameters",
+        "config.num_chains or config.log_every_steps",
+        4 * values // processes.count(),
+        devices,
+    )
     return Method(
         config=config,
         task=task,
         num_members=config.num_chains,
-        place=place,
-        algorithm=lambda devices, _: _algorithm(report, devices, settings, steps),
+        place=lambda number: Devices(number, devices, groups=math.gcd(number, len(devices))),
+        algorithm=lambda devices, _: _algorithm(report, devices, settings, ends),
         report=report,
         steps_per_epoch=config.log_every_steps,
         num_steps=steps,
@@ -113,7 +117,7 @@ def _key(member_key: jax.Array) -> jax.Array:
 
 
 def _algorithm(
-    report: ChainReport, devices: Devices, settings: Settings, num_steps: int
+    report: ChainReport, devices: Devices, settings: Settings, ends: Mapping[int, int]
 ) -> Algorithm:
     """Makes the algorithm of the chains, and gives the report their log density.
 
@@ -121,70 +125,64 @@ def _algorithm(
         report: Report of the run.
         devices: Placement of the chains.
         settings: Settings of the sampler.
-        num_steps: Steps of the run.
+        ends: Result of `window_ends`.
     """
     config = report.config
     task = report.task
     report.density = density = _density(config, task, devices)
-    report = copy.copy(report)  # New chains, on devices of their own, have another density.
     layout = density.layout
     devices.is_split = layout.is_split
     shapes = jax.eval_shape(layout.pad, task.params_shapes())
-    ends = window_ends(settings.mass, settings.num_warmup)
-    longest = max(ends.values(), default=0)
-    _check_memory(report, settings, devices, longest, min(config.log_every_steps, num_steps))
     keep = every(config.sampler.thinning, report.first + config.sampler.thinning)
     feed = Fixed({"data": density.data, "tracked": _tracked(report, devices)})
-    # BlackJAX's own draws momenta for all parameters in one piece.
-    mask = layout.mask(shapes) if layout.names else None
+    is_free = density.run_free and trait("method", config.method, "may_be_free")
 
-    def metric_of(mass: Any) -> Metric:
-        return leafwise_metric(mask, None if settings.mass == "identity" else mass)
-
-    def sampler_of(now: Now, batch: Any) -> Sampler:
-        """Makes the sampler, in the coordinates in which the chains move."""
-
-        def in_z(of_params: Any) -> Any:
-            return lambda position: of_params(to_params(now.shared, position))
-
-        reference = None
-        if settings.num_replicas > 1 and density.bind_reference is not None:
-            reference = in_z(density.bind_reference(batch["data"], _REFERENCE_SD))
-        make_metric = metric_of if layout.names else None
-        return make_sampler(settings, in_z(density.bind(batch["data"])), make_metric, reference)
+    sampler_of = functools.partial(_sampler, settings, density, shapes)
 
     @_traced()
     def init(now: Now, batch: Any) -> Chain:
         position = now.given
         if position is None:  # Only the shapes are asked for.
             position = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-        return sampler_of(now, batch).init(_key(now.key), position)._replace(rng_key=None)
+        return sampler_of(now, batch).init(_key(now.key), position)
 
     @_traced()
     def step(now: Now, chain: Chain, batch: Any) -> tuple[Chain, Info]:
-        chain = chain._replace(rng_key=_key(now.key))
-        chain, info = sampler_of(now, batch).step(chain, now.step + report.tuning)
-        params = to_params(now.shared, chain.state.position)
-        scalars = _observed(report, info, params, batch["tracked"])
-        return chain._replace(rng_key=None), Info(scalars)
-
-    @_traced()
-    def describe(now: Now, chain: Chain, batch: Any) -> tuple[Chain, Info]:
-        """Says what a draw of free chains says, for the shapes of its scalars."""
-        zero = jnp.zeros(())
-        info = DrawInfo(zero, zero, jnp.bool_(0), zero, zero, jnp.int32(0))
+        info = _NOTHING
+        if not is_free:  # Else `run` takes the draws, and this tells the shapes of their scalars.
+            t = now.step + report.tuning
+            chain, info = sampler_of(now, batch).step(_key(now.key), chain, t)
         params = to_params(now.shared, chain.state.position)
         return chain, Info(_observed(report, info, params, batch["tracked"]))
 
     @_traced()
     def tune(now: Now, chain: Chain, batch: Any) -> tuple[Chain, jax.Array]:
         tune_chain: Any = sampler_of(now, batch).tune
-        chain = tune_chain(chain._replace(rng_key=_key(now.key)))
-        return chain._replace(rng_key=None), jnp.int8(Status.ACTIVE)
+        return tune_chain(_key(now.key), chain), jnp.int8(Status.ACTIVE)
 
     def parameters(now: Now, chain: Chain) -> Any:
         params = to_params(now.shared, chain.state.position)
         return pytrees.at(params if isinstance(task, Modelled) else {"params": params}, None)
+
+    def observe(info: DrawInfo, params: Any) -> tuple[Any, Any]:
+        return _observed(report, info, params, None), pytrees.at(params, None)
+
+    @_traced()
+    def run(
+        numbers: Any,
+        keys: Any,
+        chains: Chain,
+        shared: Any,
+        fixed: Any,
+        scalars: Any,
+        kept: Any,
+        *span: Any,
+    ) -> tuple[Chain, Any, Any]:
+        run_free: Any = density.run_free
+        how = devices.mesh, settings, density.bind, observe, keep.before
+        given = fixed["data"], jax.vmap(_key)(keys), chains, (scalars, kept)
+        chains, record = run_free(*how, *given, *span)
+        return chains, *record
 
     between = []
     if report.tuning:
@@ -192,19 +190,37 @@ def _algorithm(
     if ends:
         estimate = functools.partial(_estimate_mass, ends)
         between.append(Between(ends.__contains__, estimate, on_host=True))
-    is_free = density.run_free and trait("method", config.method, "may_be_free")
     return Algorithm(
         init=init,
-        step=describe if is_free else step,
+        step=step,
         parameters=parameters,
-        num_steps=num_steps,
+        num_steps=report.first + config.sampler.num_samples,
         feed=feed,
         keep=keep,
         between=tuple(between),
-        start=functools.partial(_start, report),
+        start=_traced()(functools.partial(starting_points, config, task, density)),
         steps_per_program=min(1024, config.log_every_steps) if is_free else 64,
-        run=_free_run(report, devices, settings, keep) if is_free else None,
+        run=run if is_free else None,
     )
+
+
+def _sampler(settings: Settings, density: LogDensity, shapes: Any, now: Now, batch: Any) -> Sampler:
+    """Makes the sampler, in the coordinates in which the chains move."""
+    layout = density.layout
+
+    def metric_of(mass: Any) -> Metric:
+        return leafwise_metric(layout.mask(shapes), None if settings.mass == "identity" else mass)
+
+    def in_z(of_params: Any) -> Any:
+        return lambda position: of_params(to_params(now.shared, position))
+
+    reference = None
+    if settings.num_replicas > 1:
+        bind_reference: Any = density.bind_reference
+        reference = in_z(bind_reference(batch["data"], _REFERENCE_SD))
+    # BlackJAX's own draws momenta for all parameters in one piece.
+    make_metric = metric_of if layout.names else None
+    return make_sampler(settings, in_z(density.bind(batch["data"])), make_metric, reference)
 
 
 def _density(config: Any, task: Any, devices: Devices) -> LogDensity:
@@ -231,17 +247,6 @@ def _tracked(report: ChainReport, devices: Devices) -> Any:
     return place_split(split.inputs, split.targets, devices.mesh, whole_inputs=whole)
 
 
-def _start(report: ChainReport) -> Start:
-    """Finds where chains start, and the coordinates in which they move."""
-    config = report.config
-    key = jax.random.key(config.seed)
-    keys = jax.vmap(jax.random.split)(pytrees.keys_of(key, jnp.arange(config.num_chains)))[:, 0]
-    with mapped_over_networks():
-        found = starting_points(config, report.task, report.density, keys)
-    coordinates, positions = processes.tree_from_main(found)
-    return Start(coordinates, report.density.layout.pad(positions, axis=1))
-
-
 def _observed(report: ChainReport, info: Any, params: Any, tracked: Any) -> dict[str, jax.Array]:
     """Returns scalars of a draw: diagnostics, and those of a model or of a split's predictions."""
     scalars = info._asdict()
@@ -258,79 +263,7 @@ def _observed(report: ChainReport, info: Any, params: Any, tracked: Any) -> dict
     return dict(scalars)
 
 
-def _free_run(
-    report: ChainReport, devices: Devices, settings: Settings, keep: Keep
-) -> Callable[..., Any]:
-    """Makes an `Algorithm.run`: draws of chains that do not wait for each other, of a model."""
-    density = report.density
-
-    def observe(info: Any, params: Any) -> tuple[Any, Any]:
-        return _observed(report, info, params, None), pytrees.at(params, None)
-
-    def free_draws(data: Any) -> FreeDraws:
-        return FreeDraws(settings, density.bind(data), observe, keep.before)
-
-    @_traced()
-    def run(
-        numbers: jax.Array,
-        keys: jax.Array,
-        chains: Chain,
-        shared: Any,
-        fixed: Any,
-        scalars: Any,
-        kept: Any,
-        first: jax.Array,
-        end: jax.Array,
-    ) -> tuple[Chain, Any, Any]:
-        chains = chains._replace(rng_key=jax.vmap(_key)(keys))
-        data = (fixed["data"],)
-        record = scalars, kept
-        chains, record = density.run_free(
-            devices.mesh, free_draws, data, chains, record, first, end
-        )
-        return chains._replace(rng_key=None), *record
-
-    return run
-
-
 def _estimate_mass(ends: Mapping[int, int], step: int, chains: Chain) -> Chain:
     """Computes the mass of every chain where a window ends, on the host."""
     mass = low_rank_mass.estimate(chains.adaptation.mass, ends[step])
-    # Those that share a chain may round differently.
-    inverse = processes.tree_from_main(mass.inverse_mass_matrix)
-    mass = mass._replace(inverse_mass_matrix=inverse)
     return chains._replace(adaptation=chains.adaptation._replace(mass=mass))
-
-
-def _check_memory(
-    report: ChainReport, settings: Settings, devices: Devices, longest: int, steps: int
-) -> None:
-    """Refuses chains, and the records of so many of their steps, that memory cannot hold.
-
-    Args:
-        report: Report of the run, with the log density.
-        settings: Settings of the sampler.
-        devices: Placement of the chains.
-        longest: Draws of the longest window whose draws are kept.
-        steps: Draws from one line of metrics to the next.
-    """
-    config = report.config
-    layout = report.density.layout
-    number = pytrees.size(jax.eval_shape(layout.pad, report.task.params_shapes()))
-    copies = (
-        2 * settings.num_replicas
-        + (settings.mass == "dense") * number
-        # Draws and gradients, where a window ends.
-        + 2 * longest
-        + steps // config.sampler.thinning
-    )
-    num_bytes = 4 * config.num_chains * (copies * number + _NUM_SCALARS * steps)
-    # Devices that share a chain's examples hold it whole.
-    shares = 1 if layout.names else devices.num_slices
-    check_memory(
-        num_bytes,
-        f"config.num_chains={config.num_chains} chains of {number:,} parameters",
-        "config.num_chains or config.log_every_steps",
-        num_bytes * shares // processes.count(),
-        list(devices.mesh.devices.flat),
-    )

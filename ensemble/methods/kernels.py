@@ -16,7 +16,7 @@ from blackjax.mcmc.integrators import IntegratorState
 from blackjax.mcmc.metrics import Metric, default_metric
 
 from ensemble.config.pieces import resolve
-from ensemble.methods.warmup import Windows
+from ensemble.methods.warmup import windows
 
 MAX_TREE_DEPTH = 10
 MAX_ENERGY_ERROR = 1000.0  # Nats, BlackJAX's own for hmc and nuts.
@@ -61,13 +61,11 @@ class Chain(NamedTuple):
     """Everything that the next draw needs.
 
     Attributes:
-        rng_key: of the chain; no draw changes it. None between draws: it follows from the seed.
         state: BlackJAX's: position, log density and its gradient; mclmc's has its momentum too.
         adaptation: the step size and the mass, and how they are being found: an `Adaptation`, of
             mclmc an `MCLMCAdaptationState`; of tempering `Replicas`, each with its own.
     """
 
-    rng_key: Any
     state: hmc.HMCState | IntegratorState
     adaptation: Any
 
@@ -96,40 +94,20 @@ class DrawInfo(NamedTuple):
     num_gradients: jax.Array
 
 
-class FreeDraws(NamedTuple):
-    """Draws of chains that do not wait for each other, which a task's `run_free` takes.
-
-    It is called with the mesh, a function that makes these of what is whole on every device, that,
-    the chains [C, ...], the record of draws, the number of its first draw, and the end; it returns
-    chains and record.
-
-    Attributes:
-        settings: of the sampler.
-        logdensity_fn: from a position to nats.
-        observe: `(DrawInfo, position) -> (trace, params)`, trees of what is recorded of every draw,
-            and of those that are kept.
-        num_kept: `(t) -> []`, how many of the first t draws are kept.
-    """
-
-    settings: "Settings"
-    logdensity_fn: Callable[[Any], jax.Array]
-    observe: Callable[[DrawInfo, Any], tuple[Any, Any]]
-    num_kept: Callable[[Any], Any]
-
-
 class Sampler(NamedTuple):
     """A sampler of one log density.
 
     Attributes:
         init: `(rng_key, position) -> Chain`.
-        step: `(chain, t) -> (chain, DrawInfo)`, draw t = 0, 1, ..., those of the warm-up first.
-        tune: `(chain) -> chain`, where the warm-up is one piece in place of draws 0 to
+        step: `(rng_key, chain, t) -> (chain, DrawInfo)`, with the key of the chain, draw
+            t = 0, 1, ..., those of the warm-up first.
+        tune: `(rng_key, chain) -> chain`, where the warm-up is one piece in place of draws 0 to
             num_warmup - 1: mclmc's; else None.
     """
 
     init: Callable[[jax.Array, Any], Chain]
-    step: Callable[[Chain, jax.Array], tuple[Chain, DrawInfo]]
-    tune: Callable[[Chain], Chain] | None
+    step: Callable[[jax.Array, Chain, jax.Array], tuple[Chain, DrawInfo]]
+    tune: Callable[[jax.Array, Chain], Chain] | None = None
 
 
 def make_sampler(
@@ -145,7 +123,7 @@ def make_sampler(
         logdensity_fn: from a position, any tree of arrays, to nats.
         make_metric: of hmc and nuts, from a tree of inverse masses to the metric, for positions
             that are not joined to one vector; None: of BlackJAX.
-        reference_fn: of tempering, the log density of the hottest replicas; None: standard normal.
+        reference_fn: of tempering, the log density of the hottest replicas.
     """
     make: Callable[..., Sampler] = make_hamiltonian
     if settings.method not in ("hmc", "nuts"):
@@ -165,24 +143,22 @@ def windowed(
         settings: Settings of the sampler.
         init_state: `(rng_key, position) -> state`.
         transition: `(rng_key, state, step_size, inverse_mass, t) -> (state, DrawInfo)`.
-        is_by_leaf: As of `Windows`.
+        is_by_leaf: As of `windows`.
     """
-    windows = Windows(settings, is_by_leaf)
+    warmup = windows(settings, is_by_leaf)
 
     def init(rng_key: jax.Array, position: Any) -> Chain:
-        return Chain(rng_key, init_state(rng_key, position), windows.init(position))
+        return Chain(init_state(rng_key, position), warmup.init(position))
 
-    def step(chain: Chain, t: jax.Array) -> tuple[Chain, DrawInfo]:
-        rng_key, before, tuning = chain
-        step_size = windows.step_size(tuning, t)
+    def step(rng_key: jax.Array, chain: Chain, t: jax.Array) -> tuple[Chain, DrawInfo]:
+        before, tuning = chain
+        step_size = warmup.step_size(tuning, t)
         inverse_mass = tuning.mass.inverse_mass_matrix
         key_draw = jax.random.fold_in(rng_key, t)
         state, draw = transition(key_draw, before, step_size, inverse_mass, t)
-        grad = state.logdensity_grad
-        tuning = windows.update(tuning, t, state.position, grad, draw.acceptance_rate)
-        return Chain(rng_key, state, tuning), draw
+        return Chain(state, warmup.update(tuning, t, state, draw.acceptance_rate)), draw
 
-    return Sampler(init, step, None)
+    return Sampler(init, step)
 
 
 def make_hamiltonian(
@@ -194,8 +170,8 @@ def make_hamiltonian(
         metric = (make_metric or default_metric)(inverse_mass)
         return follow(settings, logdensity_fn, rng_key, before, step_size, metric, t)
 
-    start = lambda _, position: hmc.init(position, logdensity_fn)  # noqa: E731
-    return windowed(settings, start, transition, make_metric is not None)
+    is_by_leaf = make_metric is not None
+    return windowed(settings, lambda _, x: hmc.init(x, logdensity_fn), transition, is_by_leaf)
 
 
 def follow(

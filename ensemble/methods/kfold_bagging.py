@@ -107,7 +107,7 @@ class Bagging(training.DescentReport):
     def __init__(self, config: ml_collections.FrozenConfigDict, task: Supervised):
         keys = {**training.with_own_keys(config), "clip_norm": _MAX_NORM}
         config = ml_collections.FrozenConfigDict(keys)
-        self.can_be_linear = not linear_start.why_not(task)
+        self.can_be_linear = linear_start.suits(task)
         beside = (LINEAR, WIDTH) if self.can_be_linear else (WIDTH,)
         task = learned = dataclasses.replace(task, beside=beside)
         if config.num_estimators > 1:

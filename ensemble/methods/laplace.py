@@ -209,7 +209,7 @@ def _start(config: Any, task: Supervised) -> Start:
     Raises:
         InputError: They have learned something else, or are too few.
     """
-    restored = run_of(config, task, "train one")
+    restored = run_of(config, task)
     found: Fitted = restored.fitted
     theirs = restored.config["likelihood"], restored.description.get("class_weights")
     ours = config.likelihood, task.describe().get("class_weights")

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from blackjax.adaptation.mass_matrix import MassMatrixAdaptationState, WelfordAlgorithmState
-from blackjax.mcmc.metrics import Metric
+from blackjax.mcmc.metrics import Metric, default_metric
 from jax.flatten_util import ravel_pytree
 
 
@@ -37,14 +37,11 @@ def leafwise_metric(mask: Any | None = None, inverse_mass: Any | None = None) ->
         ]
         momentum = jax.tree.unflatten(treedef, drawn)
         if inverse_mass is not None:
-            roots = jax.tree.map(jax.lax.rsqrt, inverse_mass)
-            momentum = jax.tree.map(jnp.multiply, roots, momentum)
+            momentum = jax.tree.map(lambda v, p: jax.lax.rsqrt(v) * p, inverse_mass, momentum)
         if mask is None:
             return momentum
         return jax.tree.map(
-            lambda one, leaf: jnp.where(
-                jnp.expand_dims(one, range(jnp.ndim(one), leaf.ndim)), leaf, 0
-            ),
+            lambda m, p: jnp.where(jnp.expand_dims(m, range(jnp.ndim(m), p.ndim)), p, 0),
             mask,
             momentum,
         )
@@ -53,23 +50,12 @@ def leafwise_metric(mask: Any | None = None, inverse_mass: Any | None = None) ->
         velocity = momentum
         if inverse_mass is not None:
             velocity = jax.tree.map(jnp.multiply, inverse_mass, momentum)
-        products = jax.tree.map(lambda one, other: jnp.sum(one * other), momentum, velocity)
+        products = jax.tree.map(lambda p, v: jnp.sum(p * v), momentum, velocity)
         return 0.5 * jnp.sum(jnp.stack(jax.tree.leaves(products)))
 
-    def check_turning(
-        momentum_left: Any,
-        momentum_right: Any,
-        momentum_sum: Any,
-        position_left: Any = None,
-        position_right: Any = None,
-    ) -> jax.Array:
-        ends = momentum_left, momentum_right, momentum_sum
-        left, right, total = (ravel_pytree(one)[0] for one in ends)
-        # The ends count half: Betancourt (2017), "A conceptual introduction to HMC", A.4.2.
-        rho = total - (left + right) / 2
-        if inverse_mass is not None:
-            rho *= ravel_pytree(inverse_mass)[0]
-        return (jnp.sum(left * rho) <= 0) | (jnp.sum(right * rho) <= 0)
+    def check_turning(*ends: Any) -> jax.Array:
+        joined = jnp.ones(1) if inverse_mass is None else ravel_pytree(inverse_mass)[0]
+        return default_metric(joined).check_turning(*ends)
 
     scale: Any = None  # Neither sampler needs it.
     return Metric(sample_momentum, kinetic_energy, check_turning, scale)
@@ -91,9 +77,7 @@ def add(mass: MassMatrixAdaptationState, position: Any) -> MassMatrixAdaptationS
     """
     before, m2, count = mass.wc_state
     mean = jax.tree.map(lambda x, old: old + (x - old) / (count + 1), position, before)
-    m2 = jax.tree.map(
-        lambda x, old, new, m2: m2 + (x - old) * (x - new), position, before, mean, m2
-    )
+    m2 = jax.tree.map(lambda x, old, new, m: m + (x - old) * (x - new), position, before, mean, m2)
     return mass._replace(wc_state=WelfordAlgorithmState(mean, m2, count + 1))
 
 

@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from ensemble import pytrees
 from ensemble.data.source import Examples
 from ensemble.errors import InputError
 from ensemble.sharding.chainwise import make_chainwise, with_own_gradient
@@ -31,7 +30,6 @@ def make_log_density(
     split: Examples,
     mesh: Mesh,
     temperature: float = 1.0,
-    block_size: int | None = None,
 ) -> LogDensity:
     """Returns log p(targets | inputs, params) / temperature + log p(params), up to a constant.
 
@@ -44,8 +42,6 @@ def make_log_density(
         split: the N examples to condition on.
         mesh: of `create_mesh`.
         temperature: of the likelihood; 1 is Bayes.
-        block_size: most examples that a shard computes at a time, where the task has no sum of its
-            own; None: as suits the devices and the network.
 
     Returns:
         The log density with its data.
@@ -55,8 +51,8 @@ def make_log_density(
             shards.
     """
     check_posterior(task)
-    if block_size is None and platform_of(mesh) == "tpu" and task.traits.has_convolutions:
-        block_size = TPU_BLOCK_SIZE
+    is_slow = platform_of(mesh) == "tpu" and task.traits.has_convolutions
+    block_size = TPU_BLOCK_SIZE if is_slow else None
     own = task.own_log_likelihood(split, mesh) or sum_of_examples(task, split, mesh, block_size)
     if own.num_parts < mesh.shape[DATA]:
         raise InputError(
@@ -68,15 +64,12 @@ def make_log_density(
         log_likelihood = with_own_gradient(own.value_and_grad, data)
         return lambda params: log_likelihood(params) / temperature + task.log_prior(params)
 
-    def predict(params: Any, inputs: jax.Array) -> dict[str, jax.Array]:
-        return task.predict({"params": params}, inputs)
-
     return LogDensity(
         own.place,
         bind,
         own.layout,
         bind_reference=lambda data, sd: task.log_prior,
-        predict=own.predict or predict,
+        predict=own.predict or (lambda params, inputs: task.predict({"params": params}, inputs)),
     )
 
 
@@ -119,10 +112,8 @@ def sum_of_examples(
             zeros = jax.tree.map(jnp.zeros_like, (some, params))
             return jax.lax.scan(add, zeros, blocks)[0]
 
-        if len(jax.tree.leaves(params)[0]) > 1:
-            return jax.vmap(of_chain)(params)
-        # JAX traces that of one chain within a vmap that has an axis name, which takes no further.
-        return pytrees.at(of_chain(pytrees.at(params, 0)), None)
+        # JAX may trace this within a vmap that has an axis name, which takes no further one.
+        return jax.lax.map(of_chain, params)
 
     def mapped(function: Callable[..., Any], *chains: str | None) -> Callable[..., Any]:
         def on_shard(params: Any, data: PlacedSplit) -> Any:

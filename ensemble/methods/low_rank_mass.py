@@ -15,10 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy
+from blackjax.mcmc.hmc import HMCState
 from blackjax.mcmc.metrics import LowRankInverseMassMatrix
 from jax.flatten_util import ravel_pytree
 
 from ensemble import pytrees
+from ensemble.sharding import processes
 
 MAX_RANK = 10
 _CUTOFF = 2.0
@@ -56,17 +58,15 @@ def start(num_params: int, num_places: int) -> LowRankMass:
     return LowRankMass(identity, nothing, nothing)
 
 
-def keep(mass: LowRankMass, place: jax.Array, position: Any, grad: Any) -> LowRankMass:
+def keep(mass: LowRankMass, place: jax.Array, state: HMCState) -> LowRankMass:
     """Keeps a draw.
 
     Args:
         mass: of a chain.
         place: number of the draw in its window; W for a draw that is not kept.
-        position: of the draw, a tree.
-        grad: of the log density there.
+        state: the draw, with the gradient of the log density.
     """
-    draw = ravel_pytree(position)[0]
-    grad = ravel_pytree(grad)[0]
+    draw, grad = (ravel_pytree(one)[0] for one in (state.position, state.logdensity_grad))
     # A write to where nothing is, which costs less than a choice between two whole arrays.
     return mass._replace(
         draws=mass.draws.at[place].set(draw, mode="drop"),
@@ -89,7 +89,8 @@ def estimate(masses: LowRankMass, num_draws: int) -> LowRankMass:
         before, draws, grads = pytrees.at(masses, k)
         found.append(fit(draws[:num_draws], grads[:num_draws], before))
     nothing = np.zeros_like(masses.draws)
-    inverse = jax.tree.map(lambda *of_chains: np.stack(of_chains), *found)
+    # Processes that share a chain may round differently.
+    inverse = processes.tree_from_main(jax.tree.map(lambda *each: np.stack(each), *found))
     return LowRankMass(inverse, nothing, nothing)
 
 
@@ -140,14 +141,13 @@ def fit(
 
 def _main_directions(rows: np.ndarray, count: int) -> np.ndarray:
     """The directions [K, P] in which rows [N, P] vary most, so many at most."""
-    num_rows, num_params = rows.shape
-    is_wide = num_rows < num_params
-    products = rows @ rows.T if is_wide else rows.T @ rows  # Less work than singular values.
-    last = len(products) - 1
-    values, vectors = scipy.linalg.eigh(products, subset_by_index=(max(last - count + 1, 0), last))
-    if not is_wide:
-        return vectors.T
-    return vectors.T @ rows / np.sqrt(np.maximum(values, np.finfo(np.float64).tiny))[:, None]
+    last = len(rows) - 1
+    span = max(last - count + 1, 0), last
+    # Less work than singular values.
+    values, vectors = scipy.linalg.eigh(rows @ rows.T, subset_by_index=span)
+    limits = np.finfo(np.float64)
+    roots = np.sqrt(np.maximum(values, limits.eps * values[-1] + limits.tiny))
+    return vectors.T @ rows / roots[:, None]
 
 
 def _geometric_mean(of_draws: np.ndarray, of_grads: np.ndarray) -> np.ndarray:

@@ -14,11 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from blackjax.mcmc.hmc import HMCState
 from blackjax.mcmc.metrics import default_metric
-from jax.scipy.stats import norm
 
 from ensemble import pytrees
 from ensemble.methods.kernels import Chain, DrawInfo, LogDensityFn, Sampler, Settings, follow
-from ensemble.methods.warmup import Adaptation, Windows
+from ensemble.methods.warmup import Adaptation, windows
 from ensemble.sharding.chainwise import with_own_gradient
 
 SWAP = 2**32 - 3
@@ -89,15 +88,14 @@ class Replicas(NamedTuple):
 
 
 def make(
-    settings: Settings, target: LogDensityFn, make_metric: None, reference: LogDensityFn | None
+    settings: Settings, target: LogDensityFn, make_metric: None, reference: LogDensityFn
 ) -> Sampler:
     """Makes the sampler; the arguments are those of `make_sampler`.
 
     Every temperature has a warm-up of its own.
     """
-    reference = reference or standard_normal
     number = settings.num_replicas
-    windows = Windows(settings)
+    warmup = windows(settings)
 
     def place(position: Any) -> Place:
         of_each = (jax.value_and_grad(one)(position) for one in (target, reference))
@@ -113,14 +111,14 @@ def make(
         # All replicas are at one place; those near the reference leave it at once.
         at, tuning = jax.tree.map(
             lambda leaf: jnp.repeat(leaf[None], number, axis=0),
-            (place(position), windows.init(position)),
+            (place(position), warmup.init(position)),
         )
         betas = jnp.linspace(0, 1, number) ** _INITIAL_POWER
         replicas = Replicas(at, betas, tuning, pairs, jnp.full(number - 1, -_HUGE), pairs)
-        return Chain(rng_key, place(position).state, replicas)
+        return Chain(place(position).state, replicas)
 
-    def step(chain: Chain, t: Any) -> tuple[Chain, DrawInfo]:
-        rng_key = jax.random.fold_in(chain.rng_key, t)
+    def step(rng_key: Any, chain: Chain, t: Any) -> tuple[Chain, DrawInfo]:
+        rng_key = jax.random.fold_in(rng_key, t)
         replicas = chain.adaptation
 
         def move(one: Any) -> Any:
@@ -128,10 +126,10 @@ def make(
             # The variance of gradients: modes that lie apart widen positions, but not these.
             metric = default_metric(1 / tuning.mass.inverse_mass_matrix)
             density = with_own_gradient(value_and_grad, beta)
-            step_size = windows.step_size(tuning, t)
+            step_size = warmup.step_size(tuning, t)
             after, drawn = follow(settings, density, rng_key, at.mixed(beta), step_size, metric, t)
-            grad = after.logdensity_grad
-            tuning = windows.update(tuning, t, grad, grad, drawn.acceptance_rate)
+            moved = after._replace(position=after.logdensity_grad)
+            tuning = warmup.update(tuning, t, moved, drawn.acceptance_rate)
             return place(after.position), tuning, drawn
 
         keys = pytrees.keys_of(rng_key, jnp.arange(number))
@@ -146,15 +144,9 @@ def make(
             # And one of each replica where it has come to.
             num_gradients=jnp.sum(drawn.num_gradients + 1),
         )
-        return Chain(chain.rng_key, state, replicas), draw
+        return Chain(state, replicas), draw
 
-    return Sampler(init, step, None)
-
-
-def standard_normal(position: Any) -> jax.Array:
-    """Returns the standard normal log density, nats, of all leaves of a position."""
-    leaves = jax.tree.leaves(position)
-    return jnp.sum(jnp.stack([jnp.sum(norm.logpdf(leaf)) for leaf in leaves]))
+    return Sampler(init, step)
 
 
 def swapped(rng_key: jax.Array, replicas: Replicas, t: jax.Array) -> Replicas:
@@ -215,16 +207,15 @@ def section(replicas: Replicas, num_warmup: int, num_steps: int) -> dict[str, An
     """
     found = replicas.betas, replicas.swaps, replicas.ratios
     betas, swaps, ratios = (np.asarray(one, np.float64) for one in found)
-    is_even = 1 - np.arange(swaps.shape[1]) % 2  # Such pairs are tried at even draws.
-    num_tried = (num_steps + is_even) // 2 - (num_warmup + is_even) // 2
+    number = num_steps - num_warmup
     with np.errstate(divide="ignore"):  # Of ratios that all are zero.
-        means = np.log(ratios / (num_steps - num_warmup))
+        means = np.log(ratios / number)
     of_chains = np.sum(replicas.top + means, axis=1)
     error = float(of_chains.std(ddof=1) / np.sqrt(len(swaps))) if len(swaps) > 1 else None
     return {
         "ladder": {
             "betas": betas.tolist(),
-            "swap_rates": (swaps / np.maximum(num_tried, 1)).tolist(),
+            "swap_rates": (2 * swaps / number).tolist(),  # Every second draw tries.
             "log_evidence": float(of_chains.mean()),
             "log_evidence_error": error,
         }

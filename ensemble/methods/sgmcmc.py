@@ -34,11 +34,8 @@ from ensemble.task import Learned
 
 _KINETIC = "kinetic"
 _RATE = "step_size"
-HOT = 1.1
-COLD = 0.9
-"""Temperatures of the draws beyond which a note says so."""
-_WARM = 0.05
-"""Excess over 1 that a note then aims at."""
+_HOT = 1.1
+"""Temperature of the draws above which a note says so."""
 
 
 class LangevinChain(NamedTuple):
@@ -104,7 +101,6 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
             start=functools.partial(_start, config, task),
         )
 
-    is_one = times.num_cycles == 1 and times.schedule != "cyclical"
     cycle = {"the length of a cycle": (times.cycle_steps, "config.sgmcmc.num_samples")}
     return Method(
         config=config,
@@ -118,7 +114,7 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
         num_steps=times.num_steps,
         tracked_split=report.split,
         duration="sgmcmc.num_samples",
-        facts={} if is_one else cycle,
+        facts=cycle if times.schedule == "cyclical" else {},
     )
 
 
@@ -177,10 +173,9 @@ class LangevinReport(PosteriorReport):
         targets = self.task.dataset.targets(self.split)
         likelihood = self.task.likelihood
         mask = np.ones(len(targets), bool)
-        scores = []
-        for i in range(len(steps)):
-            predicted = self.predict_set(pytrees.at(period.kept, np.s_[i, :, 0]), self.split)
-            scores.append(draw_scalars(likelihood, self.tracked_rows, predicted, targets, mask))
+        sets = (pytrees.at(period.kept, np.s_[i, :, 0]) for i in range(len(steps)))
+        predicted = (self.predict_set(one, self.split) for one in sets)
+        scores = [draw_scalars(likelihood, self.tracked_rows, p, targets, mask) for p in predicted]
         return found | jax.tree.map(lambda *each: np.stack(each), *scores)
 
     def has_predictions(self, run: Any) -> bool:
@@ -200,15 +195,16 @@ class LangevinReport(PosteriorReport):
         `draw_temperature` what the noise of the gradients makes of it for the draws.
         """
         config = self.config
-        times = timetable(config)
         counted, found = self.drawn(run)
-        num_steps = times.num_steps * config.num_chains
+        num_steps = run.method.num_steps * config.num_chains
         per_second = rate and rate * run.method.steps_per_epoch
         kinetic = float(counted[_KINETIC].mean())
         heat = temperature(kinetic, share_kept(config))
-        # A cyclical schedule goes on with whole cycles alone.
-        more = "num_cycles" if times.schedule == "cyclical" else "num_samples"
-        _note_heat(heat, config)
+        if heat > _HOT:
+            note(
+                f"The draws have a temperature of {heat:.2f}, which should be 1: lower "
+                f"config.learning_rate={config.learning_rate:g} in a new workdir, with more steps."
+            )
         return {
             "kinetic_temperature": kinetic,
             "draw_temperature": heat,
@@ -216,20 +212,6 @@ class LangevinReport(PosteriorReport):
             "num_steps": num_steps,
             "steps_per_second": per_second,
             "ess_per_second": per_second and found.ess_bulk_min * per_second / num_steps,
-            "remedy": f"Raise config.sgmcmc.{more}={getattr(times, more)}, or in a new workdir "
-            f"config.sgmcmc.steps_per_draw={times.steps_per_draw} or "
-            f"config.sgmcmc.num_burn_in={times.num_burn_in}",
+            "remedy": "Raise config.sgmcmc.num_samples (cyclical: num_cycles), or in a new workdir "
+            "config.sgmcmc.steps_per_draw or num_burn_in.",
         }
-
-
-def _note_heat(heat: float, config: Any) -> None:
-    """Notes draws whose temperature is not that of the posterior."""
-    if not COLD <= heat <= HOT:
-        # The excess over 1 goes with the learning rate.
-        rate = config.learning_rate * min(1.0, _WARM / abs(heat - 1))
-        note(
-            f"The draws have a temperature of {heat:.2f}, which should be 1: variances of the "
-            f"posterior are off by {heat - 1:+.0%}. In a new workdir lower "
-            f"config.learning_rate={config.learning_rate:g} to {rate:.2g} with as many times the "
-            f"steps, or raise config.batch_size={config.batch_size}."
-        )

@@ -11,17 +11,17 @@ import scipy
 from jax.flatten_util import ravel_pytree
 
 from ensemble import pytrees
-from ensemble.config.builtin import MAP, PRIOR, UNIFORM, is_file
+from ensemble.config.builtin import MAP, PRIOR, STARTS, UNIFORM
 from ensemble.data.source import in_memory
 from ensemble.draws.store import Draws
 from ensemble.errors import InputError
 from ensemble.methods.coordinates import Coordinates, from_params, kronecker, to_params
-from ensemble.methods.given_weights import check_number, named, read, run_of
+from ensemble.methods.given_weights import check_number, named, read
+from ensemble.runtime.algorithm import Start
 from ensemble.sharding import processes, signals, transfer
 from ensemble.storage import weights
 from ensemble.storage.workdir import Workdir
 from ensemble.task import Learned, LogDensity, Modelled
-from ensemble.tasks.supervised import Supervised
 
 logger = logging.getLogger("ensemble")
 
@@ -29,11 +29,8 @@ _MAP_ITERATIONS = 1000
 
 
 def starting_points(
-    config: ml_collections.FrozenConfigDict,
-    task: Learned | Modelled,
-    density: LogDensity,
-    rng_keys: jax.Array,
-) -> tuple[Coordinates | None, Any]:
+    config: ml_collections.FrozenConfigDict, task: Any, density: LogDensity
+) -> Start:
     """Finds the coordinates in which chains move, and where they start.
 
     Chains that start at the MAP, which only the Kronecker mass has, start at draws of its Laplace
@@ -43,48 +40,45 @@ def starting_points(
         config: Configuration of the run.
         task: What is sampled.
         density: Log density of the posterior.
-        rng_keys: Keys of the starts, [C].
 
     Returns:
-        The coordinates, and positions [C, ...] in them, without padding.
+        The coordinates, which all chains share, and positions [C, ...] in them.
 
     Raises:
         InputError: `config.init_from` does not suit this run, or the mass the network.
     """
+    keys = pytrees.keys_of(jax.random.key(config.seed), jnp.arange(config.num_chains))
+    keys = jax.vmap(jax.random.split)(keys)[:, 0]
     origin = config.init_from
     whitens = config.sampler.mass_matrix == "kronecker"
     # What is refused is said before the long search.
-    regression = as_regression(task)
-    if whitens and regression is None:
+    if whitens and not getattr(task, "is_softmax_regression", False):
         raise InputError(
             "config.sampler.mass_matrix='kronecker' needs a linear model: "
             "config.model='logistic_regression'. Use 'identity', 'diagonal', 'low_rank' or 'dense'"
         )
-    params = None
-    if origin not in (PRIOR, MAP, UNIFORM):
+    shapes = task.params_shapes()
+    coordinates = None
+    if origin not in STARTS:
         params = given_starts(config, task)
     elif isinstance(task, Modelled):
-        params = task.starts(rng_keys, from_prior=origin == PRIOR)
+        params = task.starts(keys, from_prior=origin == PRIOR)
     elif origin == UNIFORM:
         raise InputError(
             f"config.init_from='{UNIFORM}' is for log densities. Use '{PRIOR}' or a workdir"
         )
     elif origin == PRIOR:
-        params = jax.vmap(task.sample_prior)(rng_keys)
-    coordinates = None
-    if whitens and regression is not None:
-        maximum = find_map(regression, density)
-        train = in_memory(regression.dataset, "train")
-        coordinates = kronecker(regression, train, maximum, config.posterior_temperature)
-    if params is None:
-        shapes = task.params_shapes()
-        return coordinates, jax.vmap(lambda key: pytrees.standard_normal(key, shapes))(rng_keys)
-    return coordinates, jax.vmap(lambda one: from_params(coordinates, one))(params)
-
-
-def as_regression(task: Any) -> Supervised | None:
-    """Returns the task if it is multinomial logistic regression, whose curvature is known."""
-    return task if getattr(task, "is_softmax_regression", False) else None
+        params = jax.vmap(task.sample_prior)(keys)
+    if whitens:
+        maximum = find_map(task, density)
+        train = in_memory(task.dataset, "train")
+        coordinates = kronecker(task, train, maximum, config.posterior_temperature)
+    if origin == MAP:
+        found = jax.vmap(lambda key: pytrees.standard_normal(key, shapes))(keys)
+    else:
+        found = jax.vmap(lambda one: from_params(coordinates, one))(params)
+    coordinates, found = processes.tree_from_main((coordinates, found))
+    return Start(coordinates, density.layout.pad(found, axis=1))
 
 
 def given_starts(config: ml_collections.FrozenConfigDict, task: Learned | Modelled) -> Any:
@@ -93,35 +87,28 @@ def given_starts(config: ml_collections.FrozenConfigDict, task: Learned | Modell
     Chains give their last draws. A file of weights is one member.
 
     Raises:
-        InputError: They are of another network or model, or too few, or impossible here.
+        InputError: They do not fit the network or model, or are too few, or impossible here.
     """
-    where = f"config.init_from={config.init_from!r}"
+    what = f"config.init_from={config.init_from!r}"
     if isinstance(task, Modelled):
         kept, _ = Draws(Workdir(config.init_from).draws).positions()
         if not kept:
-            raise InputError(
-                f"{where} is not a workdir with draws; use one of this model, '{UNIFORM}' or "
-                f"'{PRIOR}'"
-            )
+            raise InputError(f"{what} is not a workdir with draws; use one of this model")
         found = named(pytrees.at(kept, np.s_[:, -1]))
-    elif is_file(config.init_from):
-        found = read(config.init_from, where)
     else:
-        run = run_of(config, task, f"use '{PRIOR}'")
-        found = named(run.fitted.last_variables()["params"])
+        found = read(config.init_from, what)
     shapes = task.params_shapes()
     own = named(shapes)
-    fits = weights.fitting(found, own, own, where, str(config.model))
-    leaves = [fits[name] for name in own]
+    fits = weights.fitting(found, own, own, what, str(config.model))
+    leaves = [jnp.asarray(fits[name][: config.num_chains]) for name in own]
     check_number(config, len(leaves[0]), "num_chains")
     starts = jax.tree.unflatten(jax.tree.structure(shapes), leaves)
-    starts = jax.tree.map(lambda leaf: jnp.asarray(leaf[: config.num_chains]), starts)
     if isinstance(task, Modelled):
         task.check_starts(starts)
     return starts
 
 
-def find_map(task: Learned, density: LogDensity) -> Any:
+def find_map(task: Any, density: LogDensity) -> Any:
     """Maximises a log density by L-BFGS-B; the same call gives the same answer.
 
     It ends where float32 can no longer tell a step's gain from rounding, or at the limit. Logistic
@@ -139,13 +126,12 @@ def find_map(task: Learned, density: LogDensity) -> Any:
         InputError: The log density is not finite at the start.
     """
     coordinates = None
-    if regression := as_regression(task):
-        params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), task.params_shapes())
+    params = task.init_variables(jax.random.key(0))["params"]
+    if getattr(task, "is_softmax_regression", False):
+        params = jax.tree.map(jnp.zeros_like, params)
         # There the Kronecker form is exact: nothing is left to stretch.
         train = in_memory(task.dataset, "train")
-        coordinates = processes.tree_from_main(kronecker(regression, train, params, 1.0, 0))
-    else:
-        params = task.init_variables(jax.random.key(0))["params"]
+        coordinates = processes.tree_from_main(kronecker(task, train, params, 1.0, 0))
     flat_start, unravel = ravel_pytree(from_params(coordinates, params))
 
     @jax.jit

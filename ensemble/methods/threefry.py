@@ -5,6 +5,8 @@ to start. Where a program draws few numbers often, these take more time than the
 `unrolled` give the same bits to all functions of `jax.random`, by straight code.
 """
 
+import operator
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -48,31 +50,14 @@ def _words(key: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array
     return threefry(key, jnp.uint32(0), counts)
 
 
-def _seed(seed: jax.Array) -> jax.Array:
-    return jax.random.key_data(jax.random.key(seed, impl="threefry2x32"))
-
-
-def _split(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    return jnp.stack(_words(key, shape), axis=-1)
-
-
-def _fold_in(key: jax.Array, data: jax.Array | int) -> jax.Array:
-    return jnp.stack(threefry(key, jnp.uint32(0), jnp.asarray(data).astype(jnp.uint32)))
-
-
-def _random_bits(key: jax.Array, bit_width: int, shape: tuple[int, ...]) -> jax.Array:
-    if bit_width != 32:
-        raise NotImplementedError(f"{bit_width} bits; it must be 32")
-    first, second = _words(key, shape)
-    return first ^ second
-
-
 _UNROLLED = extend_random.define_prng_impl(
     key_shape=(2,),
-    seed=_seed,
-    split=_split,
-    random_bits=_random_bits,
-    fold_in=_fold_in,
+    seed=lambda seed: jax.random.key_data(jax.random.key(seed, impl="threefry2x32")),
+    split=lambda key, shape: jnp.stack(_words(key, shape), axis=-1),
+    random_bits=lambda key, bit_width, shape: operator.xor(*_words(key, shape)),  # Of 32 bits.
+    fold_in=lambda key, data: jnp.stack(
+        threefry(key, jnp.uint32(0), jnp.asarray(data).astype(jnp.uint32))
+    ),
     name="threefry2x32_unrolled",
     tag="fryu",
 )

@@ -7,10 +7,7 @@ import jax
 import jax.numpy as jnp
 import ml_collections
 
-DECAY = 1 / 3
-"""The exponent of the polynomial schedule: the rate at which bias and variance fall together (Teh,
-Thiery and Vollmer 2016, "Consistency and fluctuations for stochastic gradient Langevin
-dynamics")."""
+from ensemble import pytrees
 
 
 class Timetable(NamedTuple):
@@ -52,13 +49,8 @@ class Timetable(NamedTuple):
     def learning_rate(self, step: Any) -> jax.Array:
         """Returns what the gradient of the mean loss is multiplied by in a step, counted from 0.
 
-        A polynomial schedule keeps to the learning rate over the time of the burn-in and falls
-        from there on. A cyclical one falls by a cosine in every cycle and begins the next at the
-        top.
+        A cyclical schedule falls by a cosine in every cycle and begins the next at the top.
         """
-        if self.schedule == "polynomial":
-            scale = max(self.num_burn_in, self.steps_per_draw)
-            return jnp.float32(self.peak * (1 + step / scale) ** -DECAY)
         if self.schedule == "cyclical":
             share = (step % self.cycle_steps) / self.cycle_steps
             return self.peak / 2 * (1 + jnp.cos(math.pi * share))
@@ -75,6 +67,4 @@ class Timetable(NamedTuple):
 
 def timetable(config: ml_collections.FrozenConfigDict) -> Timetable:
     """Returns the timetable of a configuration."""
-    own = config.sgmcmc
-    times = own.num_burn_in, own.num_samples, own.steps_per_draw, own.num_cycles
-    return Timetable(*times, own.schedule, config.learning_rate)
+    return Timetable(**pytrees.without(config.sgmcmc, "preconditioner"), peak=config.learning_rate)

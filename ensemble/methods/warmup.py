@@ -6,6 +6,7 @@ where a window ends.
 """
 
 import functools
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +18,7 @@ from blackjax.adaptation.step_size import (
     DualAveragingAdaptationState,
     dual_averaging_adaptation,
 )
+from blackjax.mcmc.hmc import HMCState
 
 from ensemble import pytrees
 from ensemble.methods import leafwise_metric, low_rank_mass
@@ -41,8 +43,23 @@ class Adaptation(NamedTuple):
     mass: MassMatrixAdaptationState | LowRankMass
 
 
-class Windows:
-    """Warm-up of a chain, by its length: a function of the number of the draw alone.
+class Windows(NamedTuple):
+    """Warm-up of a chain, by its length: functions of the number of the draw.
+
+    Attributes:
+        init: `(position) -> Adaptation`.
+        step_size: `(adaptation, t) -> step size` of draw t.
+        update: `(adaptation, t, state, acceptance rate) -> adaptation` after draw t, by its
+            position and gradient; after the warm-up nothing changes.
+    """
+
+    init: Callable[[Any], Adaptation]
+    step_size: Callable[..., jax.Array]
+    update: Callable[..., Adaptation]
+
+
+def windows(settings: Any, is_by_leaf: bool = False) -> Windows:
+    """Makes the warm-up of a chain.
 
     Args:
         settings: `ensemble.methods.kernels.Settings`. Its mass 'identity' adapts the step size
@@ -50,79 +67,67 @@ class Windows:
             computes the mass: `window_ends`. Under 20 draws are too few for a mass.
         is_by_leaf: Whether a diagonal mass is a tree, for `leafwise_metric`.
     """
+    num_warmup = settings.num_warmup
+    stages = np.append(_stages(settings.mass, num_warmup), 0)
+    longest, places = _places(window_ends(settings.mass, num_warmup), num_warmup)
+    begin, average, averaged = dual_averaging_adaptation(settings.target_accept)
+    start, add, finish = mass_matrix_adaptation(settings.mass != "dense")
+    is_low_rank = settings.mass == LOW_RANK
+    is_by_leaf &= settings.mass == "diagonal"
+    if is_by_leaf:
+        start, add, finish = leafwise_metric.start, leafwise_metric.add, leafwise_metric.finish
 
-    def __init__(self, settings: Any, is_by_leaf: bool = False):
-        mass = settings.mass
-        self._settings = settings
-        self._stages = np.append(_stages(mass, settings.num_warmup), 0)
-        ends = window_ends(mass, settings.num_warmup)
-        longest = max(ends.values(), default=0)
-        self._places = np.full(settings.num_warmup + 1, longest)  # Others have no place.
-        for end, length in ends.items():
-            self._places[end - length : end] = np.arange(length)
-        self._averaging = dual_averaging_adaptation(settings.target_accept)
-        start, self._add, self._finish = mass_matrix_adaptation(mass != "dense")
-        self._start = lambda position: start(pytrees.size(position))
-        if mass == LOW_RANK:
-            self._start = lambda position: low_rank_mass.start(pytrees.size(position), longest)
-            self._add = self._finish = lambda mass, *_: mass
-        elif mass == "diagonal" and is_by_leaf:
-            leafwise = leafwise_metric
-            self._start, self._add, self._finish = leafwise.start, leafwise.add, leafwise.finish
+    def init(position: Any) -> Adaptation:
+        number = pytrees.size(position)
+        if is_low_rank:
+            mass = low_rank_mass.start(number, longest)
+        else:
+            mass = start(position if is_by_leaf else number)
+        return _typed(Adaptation(begin(jnp.float32(settings.step_size)), mass))
 
-    def init(self, position: Any) -> Adaptation:
-        """Starts at a position."""
-        step_size = self._averaging[0](jnp.float32(self._settings.step_size))
-        return _typed(Adaptation(step_size, self._start(position)))
-
-    def step_size(self, adaptation: Adaptation, t: jax.Array) -> jax.Array:
-        """Returns the step size of draw t."""
+    def step_size(adaptation: Adaptation, t: jax.Array) -> jax.Array:
         state = adaptation.step_size
-        if not self._settings.num_warmup:
-            return jnp.float32(self._settings.step_size)
-        is_adapting = t < self._settings.num_warmup
-        return jnp.where(is_adapting, jnp.exp(state.log_step_size), self._averaging[2](state))
+        if not num_warmup:
+            return jnp.float32(settings.step_size)
+        return jnp.where(t < num_warmup, jnp.exp(state.log_step_size), averaged(state))
 
     def update(
-        self, adaptation: Adaptation, t: jax.Array, position: Any, grad: Any, acceptance_rate: Any
+        adaptation: Adaptation, t: jax.Array, state: HMCState, acceptance_rate: Any
     ) -> Adaptation:
-        """Adapts after draw t; after the warm-up nothing changes.
-
-        Args:
-            adaptation: State before.
-            t: Number of the draw.
-            position: The draw.
-            grad: Gradient of the log density there.
-            acceptance_rate: Acceptance rate of the draw.
-        """
-        num_warmup = self._settings.num_warmup
-        if not num_warmup:
-            return adaptation
-        start_averaging, average, averaged = self._averaging
-
         def adapt(stage: int, old: Adaptation) -> Adaptation:
             if not stage:
                 return old
-            step_size = _typed(average(old.step_size, acceptance_rate))
+            step_size = average(old.step_size, acceptance_rate)
             mass = old.mass
-            if stage >= _IN_WINDOW:
-                mass = _typed(self._add(mass, position))
+            if stage >= _IN_WINDOW and not is_low_rank:
+                mass = _typed(add(mass, state.position))
             if stage == _ENDS_WINDOW:
                 # The step size suits the old mass: it is sought anew, from where it was.
-                step_size = start_averaging(averaged(step_size))
+                step_size = begin(averaged(step_size))
+            if stage == _ENDS_WINDOW and not is_low_rank:
                 # Fused with the last draw of its window, a mass would round otherwise.
-                mass = self._finish(jax.lax.optimization_barrier(mass))
+                mass = finish(jax.lax.optimization_barrier(mass))
             return _typed(Adaptation(step_size, mass))
 
         t = jnp.minimum(t, num_warmup)
-        is_low_rank = self._settings.mass == LOW_RANK
-        kept: Any = adaptation.mass
+        mass: Any = adaptation.mass
         if is_low_rank:  # Outside of conditions, which would copy all draws of the window.
-            kept = low_rank_mass.keep(kept, jnp.asarray(self._places)[t], position, grad)
+            mass = low_rank_mass.keep(mass, jnp.asarray(places)[t], state)
             adaptation = adaptation._replace(mass=())
-        branches = [functools.partial(adapt, stage) for stage in range(self._stages.max() + 1)]
-        adaptation = jax.lax.switch(jnp.asarray(self._stages)[t], branches, adaptation)
-        return adaptation._replace(mass=kept) if is_low_rank else adaptation
+        branches = [functools.partial(adapt, stage) for stage in range(stages.max() + 1)]
+        adaptation = jax.lax.switch(jnp.asarray(stages)[t], branches, adaptation)
+        return adaptation._replace(mass=mass) if is_low_rank else adaptation
+
+    return Windows(init, step_size, update)
+
+
+def _places(ends: Mapping[int, int], num_warmup: int) -> tuple[int, np.ndarray]:
+    """Returns the length of the longest window, and the places of draws in theirs."""
+    longest = max(ends.values(), default=0)
+    places = np.full(num_warmup + 1, longest)  # Others have no place.
+    for end, length in ends.items():
+        places[end - length : end] = np.arange(length)
+    return longest, places
 
 
 def window_ends(mass: str, num_warmup: int) -> dict[int, int]:
@@ -150,9 +155,4 @@ def _stages(mass: str, num_warmup: int) -> np.ndarray:
 
 def _typed(tree: Any) -> Any:
     """Gives Python's numbers, with which BlackJAX starts, a type: each would be traced anew."""
-
-    def convert(leaf: Any) -> jax.Array:
-        is_integer = jnp.issubdtype(jnp.result_type(leaf), jnp.integer)
-        return jnp.asarray(leaf, jnp.int32 if is_integer else jnp.float32)
-
-    return jax.tree.map(convert, tree)
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf)), tree)

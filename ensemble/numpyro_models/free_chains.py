@@ -6,7 +6,7 @@ tree is done begins its next draw. Draws are those of BlackJAX's `nuts`, with th
 numbers. On several devices each has a loop of its own, and nothing crosses devices.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -16,8 +16,15 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 
 from ensemble import pytrees
-from ensemble.methods.kernels import MAX_ENERGY_ERROR, MAX_TREE_DEPTH, Chain, DrawInfo, FreeDraws
-from ensemble.methods.warmup import Windows
+from ensemble.methods.kernels import (
+    MAX_ENERGY_ERROR,
+    MAX_TREE_DEPTH,
+    Chain,
+    DrawInfo,
+    LogDensityFn,
+    Settings,
+)
+from ensemble.methods.warmup import windows
 from ensemble.numpyro_models.nuts_steps import Tree, grow, plant
 from ensemble.sharding.mesh import spec
 
@@ -42,7 +49,11 @@ class _Run(NamedTuple):
 
 
 def take_draws(
-    draws: FreeDraws,
+    settings: Settings,
+    logdensity_fn: LogDensityFn,
+    observe: Callable[[DrawInfo, Any], tuple[Any, Any]],
+    num_kept: Callable[[Any], Any],
+    keys: jax.Array,
     chains: Chain,
     record: tuple[jax.Array, jax.Array],
     first: jax.Array,
@@ -51,25 +62,30 @@ def take_draws(
     """Takes draws first..end-1 of every chain.
 
     Args:
-        draws: Density, settings, and what is recorded.
+        settings: Settings of the sampler.
+        logdensity_fn: Function from a position to nats.
+        observe: Function `(DrawInfo, position) -> (trace, params)`, trees of what is recorded of
+            every draw, and of those that are kept.
+        num_kept: Function of t, how many of the first t draws are kept.
+        keys: Keys [C] of the chains.
         chains: Chains [C, ...].
         record: As of `_Run`, with places for the draws from `first` on.
         first: Number of the first draw.
         end: Number after the last one.
     """
     unravel = ravel_pytree(pytrees.at(chains.state.position, 0))[1]
-    value_and_grad = jax.value_and_grad(lambda flat: draws.logdensity_fn(unravel(flat)))
-    windows = Windows(draws.settings)
+    value_and_grad = jax.value_and_grad(lambda flat: logdensity_fn(unravel(flat)))
+    warmup = windows(settings)
     num_chains = len(chains.state.logdensity)
     # Of chains whose tree is done, in leapfrog steps: then all that are done begin a new draw.
     patience = _PATIENCE * num_chains
-    is_patient = draws.settings.mass == "dense"  # To begin takes a factorisation of it.
+    is_patient = settings.mass == "dense"  # To begin takes a factorisation of it.
 
-    def begin(chain: Chain, t: jax.Array) -> Tree:
+    def begin(key: jax.Array, chain: Chain, t: jax.Array) -> Tree:
         return plant(
-            jax.random.fold_in(chain.rng_key, t),
+            jax.random.fold_in(key, t),
             chain.state,
-            windows.step_size(chain.adaptation, t),
+            warmup.step_size(chain.adaptation, t),
             chain.adaptation.mass.inverse_mass_matrix,
             MAX_TREE_DEPTH,
         )
@@ -89,14 +105,11 @@ def take_draws(
             step_size=tree.step_size,
             num_gradients=tree.num_steps,
         )
-        adaptation = windows.update(
-            chain.adaptation, t, state.position, state.logdensity_grad, info.acceptance_rate
-        )
-        return Chain(chain.rng_key, state, adaptation), info
+        return Chain(state, warmup.update(chain.adaptation, t, state, info.acceptance_rate)), info
 
     def advance(run: _Run) -> _Run:
         has_draws = run.t < end
-        begun = jax.vmap(begin)(run.chains, run.t)
+        begun = jax.vmap(begin)(keys, run.chains, run.t)
         trees = _choose(run.trees.is_done & has_draws, begun, run.trees)
 
         def must_grow(carry: tuple[Tree, jax.Array]) -> jax.Array:
@@ -111,15 +124,15 @@ def take_draws(
         trees, _ = jax.lax.while_loop(must_grow, grow_all, (trees, jnp.int32(0)))
         is_due = trees.is_done & has_draws
         # Of the others the adaptation stays: after the warm-up nothing changes it.
-        t = jnp.where(is_due, run.t, draws.settings.num_warmup)
+        t = jnp.where(is_due, run.t, settings.num_warmup)
         chains, info = jax.vmap(finish)(run.chains, trees, t)
         chains = chains._replace(state=_choose(is_due, chains.state, run.chains.state))
-        observed = jax.vmap(lambda info, flat: draws.observe(info, unravel(flat)))(
+        observed = jax.vmap(lambda info, flat: observe(info, unravel(flat)))(
             info, chains.state.position
         )
-        before = draws.num_kept(first)
-        kept = draws.num_kept(run.t)
-        is_kept = is_due & (draws.num_kept(run.t + 1) > kept)
+        before = num_kept(first)
+        kept = num_kept(run.t)
+        is_kept = is_due & (num_kept(run.t + 1) > kept)
         places = (is_due, run.t - first), (is_kept, kept - before)
         written = [
             _write(array, *place, _pack(tree, 1))
@@ -134,7 +147,7 @@ def take_draws(
     flat = chains._replace(state=jax.vmap(ravel)(chains.state))
     t = jnp.full(num_chains, first)
     # Trees that are done: the loop plants all, so that the program has it once.
-    shapes = jax.eval_shape(jax.vmap(begin), flat, t)
+    shapes = jax.eval_shape(jax.vmap(begin), keys, flat, t)
     nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     trees = nothing._replace(is_done=jnp.ones_like(nothing.is_done))
     run = jax.lax.while_loop(
@@ -147,8 +160,12 @@ def take_draws(
 
 def run_on_devices(
     mesh: Mesh,
-    free_draws: Callable[..., FreeDraws],
-    whole: Sequence[Any],
+    settings: Settings,
+    bind: Callable[[Any], LogDensityFn],
+    observe: Callable[[DrawInfo, Any], tuple[Any, Any]],
+    num_kept: Callable[[Any], Any],
+    data: Any,
+    keys: jax.Array,
     chains: Chain,
     record: Any,
     first: jax.Array,
@@ -158,8 +175,12 @@ def run_on_devices(
 
     Args:
         mesh: Mesh over whose axis `ensemble` the chains lie.
-        free_draws: `(*whole) -> FreeDraws`.
-        whole: Trees of arrays that every device has whole.
+        settings: Settings of the sampler.
+        bind: Function from the data to a log density.
+        observe: As of `take_draws`.
+        num_kept: As of `take_draws`.
+        data: Tree of arrays that every device has whole.
+        keys: Keys [C] of the chains.
         chains: Chains [C, ...].
         record: A pair of trees, [T, C, ...] of every draw from `first` on, and [K, C, ...] of those
             that are kept.
@@ -170,8 +191,8 @@ def run_on_devices(
         The chains and the record after these draws.
     """
 
-    def run(whole: Sequence[Any], *arguments: Any) -> Any:
-        return take_draws(free_draws(*whole), *arguments)
+    def run(data: Any, *arguments: Any) -> Any:
+        return take_draws(settings, bind(data), observe, num_kept, *arguments)
 
     own = spec("chain")
     draws = spec(None, "chain")
@@ -179,12 +200,12 @@ def run_on_devices(
     run_all = jax.shard_map(
         run,
         mesh=mesh,
-        in_specs=(shared, own, draws, shared, shared),
+        in_specs=(shared, own, own, draws, shared, shared),
         out_specs=(own, draws),
         check_vma=False,  # Devices that share chains all compute the same.
     )
     packed = _pack(record[0], 2), _pack(record[1], 2)
-    chains, written = run_all(whole, chains, packed, first, end)
+    chains, written = run_all(data, keys, chains, packed, first, end)
     return chains, tuple(map(_unpack, written, record))
 
 

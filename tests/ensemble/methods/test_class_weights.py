@@ -33,14 +33,11 @@ def test_members_start_from_the_linear_model_of_rows_as_they_come(likelihood):
     data = rare()
     config = {**CONFIG, "likelihood": likelihood}
     said = []
-    losses = []
     for spec in ("none", "balanced"):
         task = task_of({**config, "class_weights": spec}, data)
-        found = linear_start.fit(task, make_folds(task.dataset, 2, 0), None)
+        found = linear_start.fit(task, make_folds(task.dataset, 2, 0), np.ones(5000))
         seen = task.prepare(jnp.asarray(data["train_inputs"]))
         said.append(
             task.likelihood.predict({}, seen @ found.kernel[0] + found.bias[0])["log_probs"]
         )
-        losses.append(found.losses)
     np.testing.assert_allclose(*said, atol=1e-4)
-    np.testing.assert_array_equal(*losses)

@@ -12,9 +12,7 @@ from run_parts import classification, mesh_of, over_chains
 
 from ensemble import networks
 from ensemble.data import dataset_from_arrays
-from ensemble.methods.log_density import (
-    make_log_density,
-)
+from ensemble.methods.log_density import make_log_density, sum_of_examples
 from ensemble.networks.linen import LinenNetwork
 from ensemble.priors import parse_prior
 
@@ -103,11 +101,12 @@ def test_blocks_of_examples_add_up_to_the_whole():
     params = jax.vmap(task.init_variables)(keys)["params"]
     found = []
     for block_size in (None, 8):
-        density = make_log_density(task, split, mesh, block_size=block_size)
-        function = jax.value_and_grad(density.bind(density.data))
-        found.append(jax.jit(over_chains(function))(params))
-    assert len(density.data.mask) // shards > 8
-    assert len(density.data.mask) % shards == 0
+        own = sum_of_examples(task, split, mesh, block_size)
+        data = own.place()
+        mapped = over_chains(own.value_and_grad, (0, None))
+        found.append(jax.jit(mapped)(params, data))
+    assert len(data.mask) // shards > 8
+    assert len(data.mask) % shards == 0
     whole, in_blocks = map(jax.tree.leaves, found)
     for one, other in zip(whole, in_blocks, strict=True):
         np.testing.assert_allclose(other, one, atol=1e-5 * np.abs(one).max())

@@ -36,10 +36,10 @@ def share_of_high(method, num_chains=4, num_samples=400):
 def run(target, start):
     """A chain of three replicas after 4,000 draws, and the first coordinates of the replicas."""
     settings = Settings("parallel_tempering", 0.5, 4, num_warmup=0, num_replicas=3)
-    sampler = make_sampler(settings, target)
+    sampler = make_sampler(settings, target, None, lambda x: jnp.sum(norm.logpdf(x)))
 
     def advance(chain, t):
-        chain, _ = sampler.step(chain, t)
+        chain, _ = sampler.step(jax.random.key(0), chain, t)
         return chain, chain.adaptation.at.position[:, 0]
 
     chain = sampler.init(jax.random.key(0), jnp.full(2, start))

@@ -77,11 +77,11 @@ def ranks_of(name):
         sampler = make_sampler(settings, density.bind((inputs, labels, mask)))
         chain = sampler.init(key_chain, unravel(jax.random.normal(key_start, flat.shape)))
         if sampler.tune:
-            chain = sampler.tune(chain)
+            chain = sampler.tune(key_chain, chain)
         else:
-            chain, _ = advance(sampler, chain, jnp.int32(0), settings.num_warmup)
-        num_draws = NUM_RANKED * THIN
-        _, (draws, _) = advance(sampler, chain, jnp.int32(settings.num_warmup), num_draws)
+            chain, _ = advance(sampler, key_chain, chain, jnp.int32(0), settings.num_warmup)
+        first = jnp.int32(settings.num_warmup)
+        _, (draws, _) = advance(sampler, key_chain, chain, first, NUM_RANKED * THIN)
         draws = jax.vmap(lambda tree: jax.flatten_util.ravel_pytree(tree)[0])(draws)[::THIN]
         return jnp.sum(draws < truth, axis=0)
 

@@ -60,10 +60,10 @@ def sample(name, logdensity_fn, num_draws=NUM_DRAWS):
         chain = sampler.init(rng_key, start)
         first = jnp.int32(settings.num_warmup)
         if sampler.tune:
-            chain = sampler.tune(chain)
+            chain = sampler.tune(rng_key, chain)
         else:
-            chain, _ = advance(sampler, chain, jnp.int32(0), settings.num_warmup)
-        return advance(sampler, chain, first, num_draws)[1]
+            chain, _ = advance(sampler, rng_key, chain, jnp.int32(0), settings.num_warmup)
+        return advance(sampler, rng_key, chain, first, num_draws)[1]
 
     keys = jax.vmap(jax.random.key)(jnp.arange(NUM_CHAINS))
     starts = jax.tree.map(
@@ -119,9 +119,10 @@ def discrete(x):
 def test_a_rejection_repeats_the_state_in_every_average():
     settings = Settings("hmc", step_size=0.5, num_leapfrog_steps=3, num_warmup=0)
     sampler = make_sampler(settings, discrete)
-    chain = sampler.init(jax.random.key(0), jnp.full(1, 0.5))
+    key = jax.random.key(0)
+    chain = sampler.init(key, jnp.full(1, 0.5))
     run = jax.jit(functools.partial(advance, sampler), static_argnames="num_draws")
-    draws = np.asarray(run(chain, jnp.int32(0), num_draws=20_000)[1][0])[:, 0]
+    draws = np.asarray(run(key, chain, jnp.int32(0), num_draws=20_000)[1][0])[:, 0]
     cells = np.floor(draws).astype(int)
     has_moved = np.diff(draws, prepend=-1) != 0
     assert 0.3 < has_moved.mean() < 0.7
