@@ -26,19 +26,18 @@ from ensemble.likelihoods.likelihood import Likelihood
 from ensemble.likelihoods.predictive import Arrays, Predictive, namespace
 from ensemble.metrics.abstention import MAX_ERROR, Abstention, Rule, are_wrong, fit_abstention
 from ensemble.metrics.calibration import fit_scale
+from ensemble.runtime.algorithm import FAILURES, Status
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.predict import Predictions
-from ensemble.runtime.status import FAILURES, Status
 from ensemble.sharding import startup
 from ensemble.storage.predictions import read_predictions
 from ensemble.storage.selection import is_selection, read_selection
 from ensemble.storage.trials import purpose_of
 from ensemble.storage.workdir import Workdir, with_config
-from ensemble.task import PredictingTask
 
 logger = logging.getLogger("ensemble")
 
-Part = tuple[PredictingTask, Fitted]
+Part = tuple[Any, Fitted]
 """What members of one run have learned, and their parameters."""
 
 
@@ -96,7 +95,7 @@ class Ensemble:
         return sum(fitted.num_bytes for _, fitted in self.parts)
 
     @property
-    def task(self) -> PredictingTask:
+    def task(self) -> Any:
         """What the members have learned; of several runs the first one's."""
         return self.parts[0][0]
 
@@ -217,7 +216,7 @@ class Ensemble:
         return inputs
 
 
-def _program(task: PredictingTask, fitted: Fitted, devices: Sequence[Any]) -> Callable[..., Any]:
+def _program(task: Any, fitted: Fitted, devices: Sequence[Any]) -> Callable[..., Any]:
     """From inputs [N, ...] to arrays [S, N, ...] of all parameter samples of a part."""
     placed_on = Devices(fitted.num_sets, devices, splits_members=fitted.is_split)
     predict = Predictions(task, placed_on, fitted.predict, fitted.num_passes)
@@ -419,7 +418,7 @@ def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Re
         raise InputError(f"{work.path} has sampled a density, which predicts nothing")
     counters = meta["counters"]
     failed = work.read_report().get("failed_members", {})
-    status = dict(enumerate(arrays["status"][: counters["num_members"]]))
+    status = dict(enumerate(arrays["members"]["status"][: counters["num_members"]]))
     live = [k for k, one in status.items() if one not in FAILURES and str(k) not in failed]
     if not live:
         raise InputError(f"{work.path} has no live member; train again with another configuration")

@@ -14,7 +14,7 @@ from ensemble.data.source import Inputs, Source
 from ensemble.draws.store import LOG_PROB, Draws
 from ensemble.likelihoods.likelihood import Likelihood
 from ensemble.likelihoods.predictive import Arrays, Predictive
-from ensemble.runtime.predict import MAX_BATCH_SIZE, fill
+from ensemble.runtime.predict import MAX_BATCH_SIZE, joined
 from ensemble.sharding import processes
 
 _SINGLE_BYTES = 1 << 28
@@ -122,7 +122,7 @@ def predict_in_passes(
     counts = np.ones(num_each, int)
     start = 0
     size = MAX_BATCH_SIZE
-    found: Arrays = {}
+    parts: list[Arrays] = []
     while start < len(inputs):
         here = slice(start, min(start + size, len(inputs)))
         arrays = predict(inputs[here])
@@ -130,9 +130,9 @@ def predict_in_passes(
         start = here.stop
         size = MAX_BATCH_SIZE * min(max(1, _SINGLE_BYTES // of_batch), _MAX_BATCHES)
         single = {name: one.reshape(*shape, *one.shape[1:]) for name, one in arrays.items()}
-        for name, one in likelihood.pooled(single, counts)[0].items():
-            part = pytrees.merged(one).astype(np.float32, copy=False)
-            fill(found, name, here, len(inputs), part)
+        pooled = pytrees.merged(likelihood.pooled(single, counts)[0])
+        parts.append({k: one.astype(np.float32, copy=False) for k, one in pooled.items()})
+    found = joined(parts, len(inputs))
     num_estimators = len(next(iter(found.values())))
     return likelihood.predictive(found, member_of(num_members, num_estimators // num_members))
 

@@ -20,12 +20,13 @@ from ensemble.report.posterior import (
     write_posterior,
 )
 from ensemble.run.results import REPORTED_SPLITS
+from ensemble.runtime.algorithm import Status
 from ensemble.runtime.devices import fetch
+from ensemble.runtime.loop import Period
 from ensemble.runtime.method import KeptReport
-from ensemble.runtime.rows import Period
-from ensemble.runtime.status import Status
 from ensemble.sharding import processes
-from ensemble.task import Learned, Modelled
+from ensemble.task import Modelled
+from ensemble.tasks.supervised import Supervised
 
 _MIN_DRAWS_TO_MOVE = 20
 """Judged of fewer draws, whether a chain is stuck would depend on when a run ends."""
@@ -61,7 +62,7 @@ class PosteriorReport(KeptReport):
     series: Mapping[str, tuple[str, Callable[..., Any]]] = {}
     """Scalars of a line of metrics: a scalar of the steps, and a function of its rows [T, C]."""
 
-    def __init__(self, config: Any, task: Learned | Modelled, remedy: str, first: int):
+    def __init__(self, config: Any, task: Supervised | Modelled, remedy: str, first: int):
         super().__init__(config, task, remedy)
         self.first = first
         self.split = next((name for name in ("validation", "test") if name in task.sizes), None)
@@ -189,7 +190,7 @@ class ChainReport(PosteriorReport):
     density: Any = None
     _results: Any = None
 
-    def __init__(self, config: Any, task: Learned | Modelled):
+    def __init__(self, config: Any, task: Supervised | Modelled):
         own = config.sampler
         tunes_at_once = trait("method", config.method, "tunes_at_once")
         self.tuning = own.num_warmup if tunes_at_once else 0

@@ -32,15 +32,14 @@ from ensemble.methods.log_density import make_log_density
 from ensemble.methods.start import starting_points
 from ensemble.methods.warmup import window_ends
 from ensemble.networks.layers import mapped_over_networks
-from ensemble.runtime.algorithm import Algorithm, Between, Info, Keep, Now, Start, every
+from ensemble.runtime.algorithm import Algorithm, Between, Info, Keep, Now, Start, Status, every
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.feed import Fixed
 from ensemble.runtime.method import Method
-from ensemble.runtime.status import Status
 from ensemble.sharding import processes
 from ensemble.sharding.transfer import place_split
-from ensemble.storage.memory import check_memory
-from ensemble.task import Learned, LogDensity, Modelled
+from ensemble.task import LogDensity, Modelled
+from ensemble.tasks.supervised import Supervised
 
 logger = logging.getLogger("ensemble")
 
@@ -48,13 +47,11 @@ _OF_SAMPLER = ("step_size", "num_leapfrog_steps", "jitter", "num_warmup", "targe
 """Settings of kernels that are keys of `config.sampler`."""
 _REFERENCE_SD = 10.0
 """Standard deviation of the normal density that replicas come from where there is no prior."""
-_NUM_SCALARS = 10
-"""Scalars that are recorded of a draw, at least."""
 _MAX_DENSE = 10_000
 """Parameters of a chain with a dense mass: a draw takes P^3 operations."""
 
 
-def create(config: ml_collections.FrozenConfigDict, task: Learned | Modelled) -> Method:
+def create(config: ml_collections.FrozenConfigDict, task: Supervised | Modelled) -> Method:
     """Makes the method of a configuration.
 
     Raises:
@@ -131,8 +128,6 @@ def _algorithm(
     devices.is_split = layout.is_split
     shapes = jax.eval_shape(layout.pad, task.params_shapes())
     ends = window_ends(settings.mass, settings.num_warmup)
-    longest = max(ends.values(), default=0)
-    _check_memory(report, settings, devices, longest, min(config.log_every_steps, num_steps))
     keep = every(config.sampler.thinning, report.first + config.sampler.thinning)
     feed = Fixed({"data": density.data, "tracked": _tracked(report, devices)})
     # BlackJAX's own draws momenta for all parameters in one piece.
@@ -300,37 +295,3 @@ def _estimate_mass(ends: Mapping[int, int], step: int, chains: Chain) -> Chain:
     inverse = processes.tree_from_main(mass.inverse_mass_matrix)
     mass = mass._replace(inverse_mass_matrix=inverse)
     return chains._replace(adaptation=chains.adaptation._replace(mass=mass))
-
-
-def _check_memory(
-    report: ChainReport, settings: Settings, devices: Devices, longest: int, steps: int
-) -> None:
-    """Refuses chains, and the records of so many of their steps, that memory cannot hold.
-
-    Args:
-        report: Report of the run, with the log density.
-        settings: Settings of the sampler.
-        devices: Placement of the chains.
-        longest: Draws of the longest window whose draws are kept.
-        steps: Draws from one line of metrics to the next.
-    """
-    config = report.config
-    layout = report.density.layout
-    number = pytrees.size(jax.eval_shape(layout.pad, report.task.params_shapes()))
-    copies = (
-        2 * settings.num_replicas
-        + (settings.mass == "dense") * number
-        # Draws and gradients, where a window ends.
-        + 2 * longest
-        + steps // config.sampler.thinning
-    )
-    num_bytes = 4 * config.num_chains * (copies * number + _NUM_SCALARS * steps)
-    # Devices that share a chain's examples hold it whole.
-    shares = 1 if layout.names else devices.num_slices
-    check_memory(
-        num_bytes,
-        f"config.num_chains={config.num_chains} chains of {number:,} parameters",
-        "config.num_chains or config.log_every_steps",
-        num_bytes * shares // processes.count(),
-        list(devices.mesh.devices.flat),
-    )

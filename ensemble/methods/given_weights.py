@@ -28,12 +28,12 @@ from ensemble.runtime.algorithm import Start
 from ensemble.storage import weights
 from ensemble.storage.paths import user_path
 from ensemble.storage.workdir import Workdir
-from ensemble.task import Learned
+from ensemble.tasks.supervised import Supervised
 
 logger = logging.getLogger("ensemble")
 
 
-def start(config: ml_collections.FrozenConfigDict, task: Learned) -> Start:
+def start(config: ml_collections.FrozenConfigDict, task: Supervised) -> Start:
     """Reads the weights that the members of a run start from.
 
     Args:
@@ -109,7 +109,7 @@ def named(tree: Any) -> dict[str, Any]:
     return {path_name(path).removeprefix("params/"): leaf for path, leaf in leaves}
 
 
-def run_of(config: ml_collections.FrozenConfigDict, task: Learned, instead: str) -> Any:
+def run_of(config: ml_collections.FrozenConfigDict, task: Supervised, instead: str) -> Any:
     """Restores the run `config.init_from`, which has learned the same data by the same network.
 
     Args:
@@ -165,7 +165,9 @@ def read(given: str, what: str) -> dict[str, Any]:
     return named(_restored(given, what, instead).fitted.last_variables())
 
 
-def _shapes(config: ml_collections.FrozenConfigDict, task: Learned, number: int) -> dict[str, Any]:
+def _shapes(
+    config: ml_collections.FrozenConfigDict, task: Supervised, number: int
+) -> dict[str, Any]:
     """Returns the shapes of the network's arrays, by name, if it has so many outputs."""
     source = task.dataset
     own = settings("model", config)

@@ -20,10 +20,10 @@ import numpy as np
 from ensemble import pytrees
 from ensemble.methods import training
 from ensemble.methods.optimizers import Descent, descent_of_each
+from ensemble.runtime.algorithm import Stream
+from ensemble.runtime.loop import Period
 from ensemble.runtime.method import Method
-from ensemble.runtime.rows import Period
-from ensemble.runtime.streams import Stream
-from ensemble.task import Learned
+from ensemble.tasks.supervised import Supervised
 
 
 class SettingsReport(training.DescentReport):
@@ -50,7 +50,7 @@ class SettingsReport(training.DescentReport):
         return {name: one.tolist() for name, one in found.items() if self.config[name]}
 
 
-def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
+def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
     """Makes the method of a configuration."""
     return training.create(config, task, varied_descent, report=SettingsReport)
 

@@ -36,11 +36,10 @@ from ensemble.methods.optimizers import descent_of_each
 from ensemble.metrics import metrics_of
 from ensemble.network import path_name
 from ensemble.notes import tell
-from ensemble.runtime.algorithm import Algorithm, Between, Info, Now, Start
+from ensemble.runtime.algorithm import Algorithm, Between, Info, Now, Start, Status
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.feed import Batch, Fixed
 from ensemble.runtime.method import Method
-from ensemble.runtime.status import Status
 from ensemble.sharding import processes
 from ensemble.storage.predictions import write_held_out
 from ensemble.tasks.supervised import Supervised
@@ -133,7 +132,6 @@ class Bagging(training.DescentReport):
         task = learned = dataclasses.replace(task, beside=beside)
         if config.num_estimators > 1:
             learned = SharedWeights.of(task, config.num_estimators, config.adapters)
-        training.check_members(config, learned)
         self.learned = learned
         self.folds = make_folds(task.dataset, config.kfold_bagging.folds, config.seed)
         self.epochs = training.Epochs.of(config, self.folds.num_learned)
@@ -262,7 +260,7 @@ class Bagging(training.DescentReport):
         return Algorithm(
             init,
             step,
-            lambda now, state: pytrees.at(state.variables, None),
+            None,
             self.num_steps,
             feed,
             steps_per_program=feed.steps_per_program,

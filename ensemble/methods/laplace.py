@@ -27,14 +27,11 @@ from ensemble.methods.given_weights import check_number, run_of
 from ensemble.methods.laplace_structures import STRUCTURES
 from ensemble.network import Variables
 from ensemble.runtime import loading
-from ensemble.runtime.algorithm import Algorithm, Between, Info, Now, Start
+from ensemble.runtime.algorithm import Algorithm, Between, Info, Now, Start, Status, Stream
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.feed import Batch, Fixed
 from ensemble.runtime.method import Method, Report
-from ensemble.runtime.status import Status
-from ensemble.runtime.streams import Stream
 from ensemble.sharding import processes
-from ensemble.storage.memory import check_memory
 from ensemble.tasks.supervised import OWN, Supervised
 
 _LIKELIHOODS = ("categorical", "gaussian", "gaussian_homoscedastic")
@@ -224,7 +221,7 @@ def _start(config: Any, task: Supervised) -> Start:
 
 
 def _check(config: ml_collections.FrozenConfigDict, task: Supervised) -> None:
-    """Refuses what has no such approximation, or too large a one.
+    """Refuses what has no such approximation.
 
     Raises:
         InputError: There is none, or it does not fit into memory.
@@ -246,23 +243,6 @@ def _check(config: ml_collections.FrozenConfigDict, task: Supervised) -> None:
             f"config.model={config.model!r} puts out what no dense layer does, inputs @ kernel + "
             "bias; let it end in one, or choose another config.laplace.structure"
         )
-
-    def sizes(rng_key: jax.Array) -> Any:
-        covered = member.covered(task.init_variables(rng_key))
-        return member.structure.nothing(member.matrices(covered)), covered
-
-    size, num_params = map(pytrees.size, jax.eval_shape(sizes, jax.random.key(0)))
-    # The curvature, its eigenvectors and a copy of these; derivatives of an example.
-    own = 4 * (3 * size + 2 * num_params * task.likelihood.num_outputs)
-    on_devices = own * config.ensemble_size // processes.count()
-    check_memory(
-        on_devices,
-        f"the curvatures {name!r} of config.ensemble_size={config.ensemble_size} members, of "
-        f"{num_params:,} parameters,",
-        "it, or choose another config.laplace.structure",
-        on_devices,
-        processes.devices(config.num_devices),
-    )
 
 
 # The functions of one member.

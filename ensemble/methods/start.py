@@ -20,7 +20,7 @@ from ensemble.methods.given_weights import check_number, named, read, run_of
 from ensemble.sharding import processes, signals, transfer
 from ensemble.storage import weights
 from ensemble.storage.workdir import Workdir
-from ensemble.task import Learned, LogDensity, Modelled
+from ensemble.task import LogDensity, Modelled
 from ensemble.tasks.supervised import Supervised
 
 logger = logging.getLogger("ensemble")
@@ -30,7 +30,7 @@ _MAP_ITERATIONS = 1000
 
 def starting_points(
     config: ml_collections.FrozenConfigDict,
-    task: Learned | Modelled,
+    task: Supervised | Modelled,
     density: LogDensity,
     rng_keys: jax.Array,
 ) -> tuple[Coordinates | None, Any]:
@@ -87,7 +87,7 @@ def as_regression(task: Any) -> Supervised | None:
     return task if getattr(task, "is_softmax_regression", False) else None
 
 
-def given_starts(config: ml_collections.FrozenConfigDict, task: Learned | Modelled) -> Any:
+def given_starts(config: ml_collections.FrozenConfigDict, task: Supervised | Modelled) -> Any:
     """Reads the parameters [C, ...] of a run's first live members or chains, or of a file.
 
     Chains give their last draws. A file of weights is one member.
@@ -121,7 +121,7 @@ def given_starts(config: ml_collections.FrozenConfigDict, task: Learned | Modell
     return starts
 
 
-def find_map(task: Learned, density: LogDensity) -> Any:
+def find_map(task: Supervised, density: LogDensity) -> Any:
     """Maximises a log density by L-BFGS-B; the same call gives the same answer.
 
     It ends where float32 can no longer tell a step's gain from rounding, or at the limit. Logistic

@@ -10,7 +10,6 @@ import numpy as np
 
 from ensemble.fitted import LINEAR, WIDTH, Fitted
 from ensemble.report.findings import Finding
-from ensemble.task import Learned
 
 _NUM_EXAMPLES = 256
 _WORSE = 0.1
@@ -18,7 +17,7 @@ _WORSE = 0.1
 
 
 def stale_statistics(
-    task: Learned, fitted: Fitted, config: Mapping[str, Any], num_steps: int
+    task: Any, fitted: Fitted, config: Mapping[str, Any], num_steps: int
 ) -> list[Finding]:
     """Compares the loss of training examples as they are predicted with that which was learned.
 
