@@ -9,7 +9,6 @@ import logging
 import jax
 import numpy as np
 
-from ensemble import pytrees
 from ensemble.draws.store import Draws
 from ensemble.errors import InputError
 from ensemble.runtime.run import Run
@@ -85,9 +84,10 @@ def _join(run: Run, new: Run) -> None:
     """Joins new members to the checkpoint that a run has read, and their files to its own."""
     counters = run.meta["counters"]
     arrays = new.saved_arrays()
+    before = run.arrays.get("rows", {})
     rows = arrays.pop("rows", {})
-    rows.pop("of_all", None)
-    arrays.pop("shared", None)
+    rows = {name: one for name, one in rows.items() if name in before and name != "of_all"}
+    alone = {"shared": arrays.pop("shared")} if "shared" in arrays else {}
     there = counters["num_members"]
     joined = jax.tree.map(  # All processes fetch them in one order.
         lambda own, old: np.concatenate([np.asarray(old)[:there], own]),
@@ -98,10 +98,10 @@ def _join(run: Run, new: Run) -> None:
         joined["rows"] = jax.tree.map(
             lambda own, old: np.concatenate([old, own], axis=1),
             rows,
-            {name: run.arrays["rows"][name] for name in rows},
+            {name: before[name] for name in rows},
         )
     processes.from_main(lambda: _join_files(run, new))
-    run.arrays = pytrees.without(run.arrays, "rows") | joined
+    run.arrays = {**alone, **joined}
     run.clock = new.clock
     counters = {**counters, "num_members": len(run.numbers)}
     run.meta = {**run.meta, "clock": run.clock.state(), "counters": counters}

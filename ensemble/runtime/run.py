@@ -186,18 +186,21 @@ class Run:
     def _check_memory(self) -> None:
         """Refuses members that do not fit into memory, before anything is computed.
 
-        Devices hold their states. The host holds a copy, which a checkpoint fetches, and the
-        parameters that are kept between two lines of metrics.
+        Devices hold their states. The host holds a copy, which a checkpoint fetches, the parameters
+        that are kept between two lines of metrics, and predictions.
 
         Raises:
             InputError: They take more than there is.
         """
         programs, keep, number = self.loop.programs, self.algorithm.keep, len(self.numbers)
         size = pytrees.size(programs.set_shapes)
-        kept = min(self.config.log_every_steps, self.goal) // keep.every if keep else 0
+        each = min(self.config.log_every_steps, self.goal) // keep.every * size if keep else 0
+        if self.task.dataset is not None:
+            num_scored = sum(self.task.sizes.values()) - self.task.sizes["train"]
+            each += num_scored * self.task.likelihood.num_outputs
         state = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(programs.shapes))
         check_memory(
-            (state + 4 * kept * size * number) // processes.count(),
+            (state + 4 * each * number) // processes.count(),
             f"{number} {self.report.noun}s of {size:,} parameters",
             "their number or config.log_every_steps, or choose a smaller network",
             state // processes.count(),
@@ -293,7 +296,6 @@ class Run:
         scalars = report.monitored(self)
         may_end = bool(processes.from_main(lambda: report.may_end(scalars)))
         shown = report.headline(self._last | scalars)
-        shown.pop("train loss", None)
         e = None
         if split and (p := self.predictions([split]).get(split)):
             e = Evaluation(p, np.asarray(self.task.dataset.targets(split)), split=split)
