@@ -17,7 +17,6 @@ import numpy as np
 from ensemble.config import checked
 from ensemble.data.data_forms import recognise
 from ensemble.run.loop import create_method, create_task
-from ensemble.runtime.algorithm import Start
 from ensemble.runtime.predict import Predictions
 from ensemble.runtime.programs import Programs
 from ensemble.sharding import processes, transfer
@@ -105,12 +104,12 @@ def lower_steps(
         numbers = range(method.num_members)
         algorithm = method.algorithm(placed, numbers)
         programs = Programs(algorithm, placed, numbers, 0, min(algorithm.steps_per_program, steps))
-        members = programs.shapes(Start())
+        members = programs.shapes
         members = describe(members, placed.of_members(members))
         if predicts:
             sets: Any = jax.tree.map(
                 lambda leaf: jax.ShapeDtypeStruct((placed.num_places, 1, *leaf.shape), leaf.dtype),
-                programs.shapes_of_parameters(members, None),
+                programs.set_shapes,
             )
             program: Any = Predictions(task, placed).program
             return program.lower(

@@ -30,8 +30,7 @@ from ensemble.methods.log_density import make_log_density
 from ensemble.priors import parse_prior
 from ensemble.sharding import startup
 from ensemble.sharding.mesh import ENSEMBLE, create_mesh
-from ensemble.tasks.learning_data import make_likelihood
-from ensemble.tasks.supervised import Supervised
+from ensemble.tasks.supervised import Supervised, make_likelihood
 
 STEP_SIZE = 1e-3
 NUM_LEAPFROG_STEPS = 20

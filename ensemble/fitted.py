@@ -27,8 +27,8 @@ WIDTH = "width"
 Predict = Callable[[Any, Any, Any, jax.Array], Arrays]
 """`(task, a set, number of a pass, raw inputs [B, ...]) -> arrays [B, ...]` of one estimator.
 
-The task is an `ensemble.task.PredictingTask`. It is a function of a module, and pure: it can be
-pickled, compiled and exported."""
+The task is a `Supervised`. It is a function of a module, and pure: it can be pickled, compiled and
+exported."""
 
 
 def predict_plainly(task: Any, one: Any, number: Any, inputs: jax.Array) -> Arrays:

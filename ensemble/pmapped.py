@@ -18,8 +18,7 @@ from ensemble.likelihoods.classes import Categorical
 from ensemble.methods.descent import apply_member, update_member
 from ensemble.network import Network, Variables, widened
 from ensemble.networks import as_network
-from ensemble.runtime.status import Status
-from ensemble.runtime.streams import Stream
+from ensemble.runtime.algorithm import Status, Stream
 from ensemble.sharding.mesh import ENSEMBLE
 from ensemble.task import Aux
 

@@ -25,19 +25,18 @@ from ensemble.likelihoods.likelihood import Likelihood
 from ensemble.likelihoods.predictive import Arrays, Predictive, namespace
 from ensemble.metrics.abstention import Abstention, Rule, are_wrong, fit_abstention
 from ensemble.metrics.calibration import fit_scale
+from ensemble.runtime.algorithm import FAILURES, Status
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.predict import Predictions
-from ensemble.runtime.status import FAILURES, Status
 from ensemble.sharding import startup
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.predictions import read_predictions
 from ensemble.storage.trials import purpose_of
 from ensemble.storage.workdir import Workdir, with_config
-from ensemble.task import PredictingTask
 
 logger = logging.getLogger("ensemble")
 
-Part = tuple[PredictingTask, Fitted]
+Part = tuple[Any, Fitted]
 """What members of one run have learned, and their parameters."""
 
 
@@ -90,7 +89,7 @@ class Ensemble:
         return members if number == len(self.members) else f"{number} {one}s of {members}"
 
     @property
-    def task(self) -> PredictingTask:
+    def task(self) -> Any:
         """What the members have learned; of several runs the first one's."""
         return self.parts[0][0]
 
@@ -211,7 +210,7 @@ class Ensemble:
         return inputs
 
 
-def _program(task: PredictingTask, fitted: Fitted, devices: Sequence[Any]) -> Callable[..., Any]:
+def _program(task: Any, fitted: Fitted, devices: Sequence[Any]) -> Callable[..., Any]:
     """From inputs [N, ...] to arrays [S, N, ...] of all parameter samples of a part."""
     placed_on = Devices(fitted.num_sets, devices, splits_members=fitted.is_split)
     predict = Predictions(task, placed_on, fitted.predict, fitted.num_passes)
@@ -402,7 +401,7 @@ def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Re
     silent = work.read_report().get("failed_members", {})
     failed = {
         k: FAILURES.get(Status(one), "non-finite")
-        for k, one in enumerate(arrays["status"][: counters["num_members"]])
+        for k, one in enumerate(arrays["members"]["status"][: counters["num_members"]])
         if one in FAILURES or str(k) in silent
     }
     live = [k for k in range(counters["num_members"]) if k not in failed]

@@ -28,8 +28,7 @@ from ensemble.runtime.loop import Loop, Periods
 from ensemble.sharding import mesh
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.workdir import Workdir
-from ensemble.tasks.learning_data import make_likelihood
-from ensemble.tasks.supervised import Supervised
+from ensemble.tasks.supervised import Supervised, make_likelihood
 
 Path = str | os.PathLike[str]
 

@@ -972,8 +972,8 @@ class Task:
 
     Attributes:
         restore: `module:NAME`, called as `restore(config, description, params)` with the
-            configuration of a workdir, what `Task.describe` has returned, and the parameters of its
-            members [M, ...]; returns an `ensemble.task.PredictingTask`. Empty if nothing predicts.
+            configuration of a workdir, what the task's `describe` has returned, and the parameters
+            of its members [M, ...]; returns a task that predicts. Empty if nothing predicts.
         default_prior: Prior of methods that require one.
         why_not_evaluated: End of the line that says why there are no evaluations; empty if there
             are.

@@ -21,12 +21,13 @@ from ensemble.report.posterior import (
     write_posterior,
 )
 from ensemble.run.results import REPORTED_SPLITS
+from ensemble.runtime.algorithm import Status
 from ensemble.runtime.devices import fetch
+from ensemble.runtime.loop import Period
 from ensemble.runtime.method import KeptReport
-from ensemble.runtime.rows import Period
-from ensemble.runtime.status import Status
 from ensemble.sharding import processes
-from ensemble.task import Learned, Modelled
+from ensemble.task import Modelled
+from ensemble.tasks.supervised import Supervised
 
 _MIN_DRAWS_TO_MOVE = 20
 """Judged of fewer draws, whether a chain is stuck would depend on when a run ends."""
@@ -185,7 +186,7 @@ class ChainReport(PosteriorReport):
     density: Any = None
     _results: Any = None
 
-    def __init__(self, config: Any, task: Learned | Modelled):
+    def __init__(self, config: Any, task: Supervised | Modelled):
         own = config.sampler
         self.tuning = own.num_warmup * trait("method", config.method, "tunes_at_once")
         remedy = f"lower config.sampler.step_size={own.step_size}"

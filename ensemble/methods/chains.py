@@ -32,15 +32,14 @@ from ensemble.methods.log_density import make_log_density
 from ensemble.methods.start import starting_points
 from ensemble.methods.warmup import window_ends
 from ensemble.networks.layers import mapped_over_networks
-from ensemble.runtime.algorithm import Algorithm, Between, Info, Now, every
+from ensemble.runtime.algorithm import Algorithm, Between, Info, Now, Status, every
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.feed import Fixed
 from ensemble.runtime.method import Method
-from ensemble.runtime.status import Status
 from ensemble.sharding import processes
 from ensemble.sharding.transfer import place_split
-from ensemble.storage.memory import check_memory
-from ensemble.task import Learned, LogDensity, Modelled
+from ensemble.task import LogDensity, Modelled
+from ensemble.tasks.supervised import Supervised
 
 logger = logging.getLogger("ensemble")
 
@@ -54,7 +53,7 @@ _NOTHING = DrawInfo._make(np.zeros((), kind) for kind in "ff?ffi")
 """Diagnostics of no draw, with the types of those of one."""
 
 
-def create(config: ml_collections.FrozenConfigDict, task: Learned | Modelled) -> Method:
+def create(config: ml_collections.FrozenConfigDict, task: Supervised | Modelled) -> Method:
     """Makes the method of a configuration.
 
     Raises:
@@ -74,19 +73,7 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned | Modelled) ->
     report = ChainReport(config, task)
     steps = report.first + sampler.num_samples
     ends = window_ends(settings.mass, settings.num_warmup)
-    held = min(config.log_every_steps, steps)
-    # With the draws and gradients of the longest window.
-    copies = 2 * (settings.num_replicas + max(ends.values(), default=0))
-    copies += (settings.mass == "dense") * number + held // sampler.thinning
-    values = config.num_chains * (copies * number + _NUM_SCALARS * held)
     devices = processes.devices(config.num_devices)
-    check_memory(
-        4 * values,
-        f"config.num_chains={config.num_chains} chains of {number:,} parameters",
-        "config.num_chains or config.log_every_steps",
-        4 * values // processes.count(),
-        devices,
-    )
     return Method(
         config=config,
         task=task,

@@ -5,9 +5,9 @@ import ml_collections
 from ensemble.methods import training
 from ensemble.methods.optimizers import create_descent
 from ensemble.runtime.method import Method
-from ensemble.task import Learned
+from ensemble.tasks.supervised import Supervised
 
 
-def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
+def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
     """Makes the method of a configuration."""
     return training.create(config, task, create_descent)

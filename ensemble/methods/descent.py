@@ -12,11 +12,11 @@ from ensemble import pytrees
 from ensemble.errors import InputError
 from ensemble.methods.optimizers import Descent
 from ensemble.network import Variables
-from ensemble.runtime.algorithm import Info, Now
+from ensemble.runtime.algorithm import Info, Now, Stream
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.feed import Batch
-from ensemble.runtime.streams import Stream
-from ensemble.task import Aux, Learned
+from ensemble.task import Aux
+from ensemble.tasks.supervised import Supervised
 
 Objective = Callable[..., tuple[jax.Array, Aux]]
 """`(variables, inputs, targets, key) -> (log likelihood [B] in nats, what else there is)`."""
@@ -102,7 +102,7 @@ def update_member(
 
 
 def descent(
-    task: Learned,
+    task: Supervised,
     devices: Devices,
     objective: Objective,
     how: Descent,
@@ -162,7 +162,7 @@ def apart(predicted: Mapping[str, jax.Array], num_each: int) -> dict[str, jax.Ar
     return {name: jnp.moveaxis(leaf, 1, 0) for name, leaf in predicted.items()}
 
 
-def ensemble_scores(task: Learned) -> Callable[[Any, jax.Array, Batch], dict[str, jax.Array]]:
+def ensemble_scores(task: Supervised) -> Callable[[Any, jax.Array, Batch], dict[str, jax.Array]]:
     """Returns an `Algorithm.together`: scores of the mean of all members that live."""
     likelihood = task.likelihood
     num_each = task.num_estimators
@@ -178,7 +178,7 @@ def ensemble_scores(task: Learned) -> Callable[[Any, jax.Array, Batch], dict[str
     return together
 
 
-def make_objective(config: ml_collections.FrozenConfigDict, task: Learned) -> Objective:
+def make_objective(config: ml_collections.FrozenConfigDict, task: Supervised) -> Objective:
     """Objective of a member: the log likelihood, as far as nothing else is configured.
 
     Samplers divide it by a temperature. Labels may be smoothed.

@@ -26,12 +26,12 @@ from ensemble.runtime.algorithm import Start
 from ensemble.storage import weights
 from ensemble.storage.paths import user_path
 from ensemble.storage.workdir import Workdir
-from ensemble.task import Learned
+from ensemble.tasks.supervised import Supervised
 
 logger = logging.getLogger("ensemble")
 
 
-def start(config: ml_collections.FrozenConfigDict, task: Learned) -> Start:
+def start(config: ml_collections.FrozenConfigDict, task: Supervised) -> Start:
     """Reads the weights that the members of a run start from.
 
     Args:
@@ -86,7 +86,7 @@ def read(given: str, what: str) -> dict[str, Any]:
     return named(_restored(given).fitted.last_variables())
 
 
-def run_of(config: ml_collections.FrozenConfigDict, task: Learned) -> Any:
+def run_of(config: ml_collections.FrozenConfigDict, task: Supervised) -> Any:
     """Restores the run `config.init_from`, which has learned the same data by the same network.
 
     Args:

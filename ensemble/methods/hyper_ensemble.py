@@ -20,9 +20,9 @@ import numpy as np
 from ensemble import pytrees
 from ensemble.methods import training
 from ensemble.methods.optimizers import Descent, descent_of_each
+from ensemble.runtime.algorithm import Stream
 from ensemble.runtime.method import Method
-from ensemble.runtime.streams import Stream
-from ensemble.task import Learned
+from ensemble.tasks.supervised import Supervised
 
 
 class SettingsReport(training.DescentReport):
@@ -36,7 +36,7 @@ class SettingsReport(training.DescentReport):
         return {"hyper_ensemble": {"members": list(run.numbers), **settings}}
 
 
-def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
+def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
     """Makes the method of a configuration."""
     return training.create(config, task, varied_descent, report=SettingsReport)
 

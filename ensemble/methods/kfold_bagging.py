@@ -36,12 +36,11 @@ from ensemble.methods.optimizers import descent_of_each
 from ensemble.metrics import metrics_of
 from ensemble.network import path_name
 from ensemble.notes import tell
-from ensemble.runtime.algorithm import Algorithm, Between, Now, Start
+from ensemble.runtime.algorithm import Algorithm, Between, Now, Start, Status
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.feed import Fixed
 from ensemble.runtime.method import Method
 from ensemble.runtime.programs import Members, Programs
-from ensemble.runtime.status import Status
 from ensemble.sharding import processes, signals
 from ensemble.storage.predictions import write_held_out
 from ensemble.tasks.supervised import Supervised
@@ -112,7 +111,6 @@ class Bagging(training.DescentReport):
         task = learned = dataclasses.replace(task, beside=beside)
         if config.num_estimators > 1:
             learned = SharedWeights.of(task, config.num_estimators, config.adapters)
-        training.check_members(config, learned)
         self.learned = learned
         self.folds = make_folds(task.dataset, config.kfold_bagging.folds, config.seed)
         self.epochs = training.Epochs.of(config, self.folds.num_learned)

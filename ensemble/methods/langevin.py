@@ -28,7 +28,7 @@ import optax
 from ensemble import pytrees
 from ensemble.methods.optimizers import Descent
 from ensemble.methods.timetable import timetable
-from ensemble.runtime.streams import Stream
+from ensemble.runtime.algorithm import Stream
 
 _MEMORY = 0.99  # Of the squared gradients, at each step; RMSprop's.
 _LEAST_ROOT = 0.1  # In means over the parameters: what is hardly ever moved is not moved far.

@@ -27,12 +27,10 @@ from ensemble.methods.given_weights import check_number, run_of
 from ensemble.methods.laplace_structures import STRUCTURES
 from ensemble.network import Variables, path_name
 from ensemble.runtime import loading
-from ensemble.runtime.algorithm import Algorithm, Between, Info, Now, Start
+from ensemble.runtime.algorithm import Algorithm, Between, Info, Now, Start, Status, Stream
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.feed import Batch, Fixed
 from ensemble.runtime.method import Method, Report
-from ensemble.runtime.status import Status
-from ensemble.runtime.streams import Stream
 from ensemble.sharding import processes
 from ensemble.tasks.supervised import OWN, Supervised
 

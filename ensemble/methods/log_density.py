@@ -19,14 +19,15 @@ from ensemble.errors import InputError
 from ensemble.sharding.chainwise import make_chainwise, with_own_gradient
 from ensemble.sharding.mesh import DATA, platform_of, spec
 from ensemble.sharding.transfer import PlacedSplit, place_split
-from ensemble.task import Learned, LogDensity, OwnLogLikelihood
+from ensemble.task import LogDensity, OwnLogLikelihood
+from ensemble.tasks.supervised import Supervised
 
 TPU_BLOCK_SIZE = 256
 """Examples that a TPU convolves at a time. Its compiler takes minutes for more: decision 0093."""
 
 
 def make_log_density(
-    task: Learned,
+    task: Supervised,
     split: Examples,
     mesh: Mesh,
     temperature: float = 1.0,
@@ -74,7 +75,7 @@ def make_log_density(
 
 
 def sum_of_examples(
-    task: Learned, split: Examples, mesh: Mesh, block_size: int | None = None
+    task: Supervised, split: Examples, mesh: Mesh, block_size: int | None = None
 ) -> OwnLogLikelihood:
     """The log likelihood of all examples and its gradient, in one pass over every shard.
 
@@ -138,7 +139,7 @@ def sum_of_examples(
     return OwnLogLikelihood(place, value_and_grad, "examples", len(split.targets))
 
 
-def check_posterior(task: Learned) -> None:
+def check_posterior(task: Supervised) -> None:
     """Refuses a task that has no posterior: its loss depends on more than parameters and data.
 
     Raises:

@@ -19,17 +19,16 @@ from ensemble.fitted import OWN, Fitted, OnDisk
 from ensemble.methods import training
 from ensemble.methods.optimizers import create_descent
 from ensemble.runtime import loading
-from ensemble.runtime.algorithm import Algorithm, Now
+from ensemble.runtime.algorithm import Algorithm, Now, Stream
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.method import Method
-from ensemble.runtime.streams import Stream
-from ensemble.task import Learned, PredictingTask
+from ensemble.tasks.supervised import Supervised
 
 _NOUNS = ("member", "dropout mask")
 
 
 def predict_pass(
-    task: PredictingTask, one: Any, number: Any, inputs: jax.Array
+    task: Supervised, one: Any, number: Any, inputs: jax.Array
 ) -> dict[str, jax.Array]:
     """Predictions of a set for inputs [B, ...] in a pass: an `ensemble.fitted.Predict`."""
     rng_key = jax.random.fold_in(jax.random.wrap_key_data(one[OWN]), Stream.PASSES)
@@ -44,7 +43,7 @@ class DropoutReport(training.DescentReport):
     predict = staticmethod(predict_pass)
 
 
-def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
+def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
     """Makes the method of a configuration.
 
     Raises:
@@ -59,8 +58,7 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
 
     def wrap(algorithm: Algorithm, devices: Devices, numbers: Sequence[int]) -> Algorithm:
         def parameters(now: Now, state: Any) -> Any:
-            sets = algorithm.parameters(now, state)
-            return {**sets, OWN: jax.random.key_data(now.key)[None]}
+            return pytrees.at({**state.variables, OWN: jax.random.key_data(now.key)}, None)
 
         return algorithm._replace(parameters=parameters, passes=config.num_draws)
 

@@ -28,9 +28,9 @@ from ensemble.methods.timetable import timetable
 from ensemble.notes import note
 from ensemble.runtime.algorithm import Algorithm, Info, Keep, Now, Start
 from ensemble.runtime.devices import Devices
+from ensemble.runtime.loop import Period
 from ensemble.runtime.method import Method, Report
-from ensemble.runtime.rows import Period
-from ensemble.task import Learned
+from ensemble.tasks.supervised import Supervised
 
 _KINETIC = "kinetic"
 _RATE = "step_size"
@@ -50,7 +50,7 @@ class LangevinChain(NamedTuple):
     energy: jax.Array
 
 
-def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
+def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
     """Makes the method of a configuration.
 
     Raises:
@@ -63,9 +63,6 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
     how = descent_of_chains(config, number)
     epochs = training.Epochs.of(config, number)
     report = LangevinReport(config, task)
-    # Squared gradients, noise, and the draws of a checkpoint.
-    num_kept = 2 + config.log_every_steps // times.steps_per_draw
-    training.check_members(config, task, num_kept, "num_chains", "chains")
 
     def algorithm(devices: Devices, numbers: Sequence[int]) -> Algorithm:
         feed = training.batches(own, task, devices, numbers, times.num_steps)
@@ -118,7 +115,7 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
     )
 
 
-def _start(config: Any, task: Learned) -> Start:
+def _start(config: Any, task: Supervised) -> Start:
     """Draws from the prior, or reads members of another run."""
     if config.init_from == PRIOR:
         key = jax.random.key(config.seed)
@@ -142,7 +139,7 @@ class LangevinReport(PosteriorReport):
         "temperature": "posterior/chain_[0-9]+/temperature",
     }
 
-    def __init__(self, config: Any, task: Learned):
+    def __init__(self, config: Any, task: Supervised):
         super().__init__(config, task, f"lower config.learning_rate={config.learning_rate}", 0)
         progress = task.likelihood.progress
         number = task.num_train_examples

@@ -14,7 +14,7 @@ from ensemble.methods import training
 from ensemble.methods.optimizers import descent_by
 from ensemble.runtime.algorithm import Keep
 from ensemble.runtime.method import KeptReport, Method
-from ensemble.task import Learned
+from ensemble.tasks.supervised import Supervised
 
 
 class SnapshotReport(KeptReport, training.DescentReport):
@@ -30,7 +30,7 @@ class SnapshotReport(KeptReport, training.DescentReport):
         return {}
 
 
-def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
+def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
     """Makes the method of a configuration.
 
     Raises:
@@ -50,6 +50,5 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
         lambda own, _: descent_by(own, schedule),
         wrap=lambda algorithm, devices, numbers: algorithm._replace(keep=keep),
         report=SnapshotReport,
-        num_kept=number,
         facts={"the number of steps": (steps, "config.num_epochs or config.num_steps")},
     )

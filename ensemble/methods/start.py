@@ -21,7 +21,8 @@ from ensemble.runtime.algorithm import Start
 from ensemble.sharding import processes, signals, transfer
 from ensemble.storage import weights
 from ensemble.storage.workdir import Workdir
-from ensemble.task import Learned, LogDensity, Modelled
+from ensemble.task import LogDensity, Modelled
+from ensemble.tasks.supervised import Supervised
 
 logger = logging.getLogger("ensemble")
 
@@ -81,7 +82,7 @@ def starting_points(
     return Start(coordinates, density.layout.pad(found, axis=1))
 
 
-def given_starts(config: ml_collections.FrozenConfigDict, task: Learned | Modelled) -> Any:
+def given_starts(config: ml_collections.FrozenConfigDict, task: Supervised | Modelled) -> Any:
     """Reads the parameters [C, ...] of a run's first live members or chains, or of a file.
 
     Chains give their last draws. A file of weights is one member.

@@ -24,12 +24,10 @@ from ensemble.fitted import Fitted, OnDisk
 from ensemble.methods import training
 from ensemble.methods.optimizers import descent_by
 from ensemble.runtime import loading
-from ensemble.runtime.algorithm import Algorithm, Between, Now
+from ensemble.runtime.algorithm import Algorithm, Between, Now, Status, Stream
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.method import Method
-from ensemble.runtime.status import Status
-from ensemble.runtime.streams import Stream
-from ensemble.task import Learned
+from ensemble.tasks.supervised import Supervised
 
 _DEVIATIONS = jnp.bfloat16
 """The type of deviations: half the bytes, and predictions keep four digits."""
@@ -72,7 +70,7 @@ def fitted(saved: OnDisk) -> Fitted:
     return loading.fitted(saved, nouns=("member", SWAGReport.set_noun))
 
 
-def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
+def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
     """Makes the method of a configuration.
 
     Raises:
@@ -91,8 +89,6 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
         lambda own, _: descent_by(own, schedule),
         wrap=functools.partial(draws_of_iterates, config, task, np.array(parts) + start),
         report=SWAGReport,
-        # The mean, the variances, deviations in half the bytes, and the draws.
-        num_kept=2 + -(-number // 2) + config.num_draws,
         facts={"the number of steps": (steps, "config.num_epochs or config.num_steps")},
     )
 
@@ -114,7 +110,7 @@ class _Batches:
 
 def draws_of_iterates(
     config: ml_collections.FrozenConfigDict,
-    task: Learned,
+    task: Supervised,
     ends: np.ndarray,
     descent: Algorithm,
     devices: Devices,

@@ -13,6 +13,7 @@ import numpy as np
 from ensemble import pytrees
 from ensemble.config import with_defaults
 from ensemble.config.builtin import DeepEnsemble
+from ensemble.data.batches import epoch_batches
 from ensemble.data.labels import class_weights
 from ensemble.data.source import Source
 from ensemble.errors import InputError
@@ -20,15 +21,14 @@ from ensemble.methods.augmenting import augmentation
 from ensemble.methods.descent import apart, descent, ensemble_scores, make_objective
 from ensemble.methods.optimizers import Descent, check_descent
 from ensemble.notes import note
-from ensemble.runtime.algorithm import Algorithm, Between, Now
+from ensemble.runtime.algorithm import Algorithm, Between, Now, Status
 from ensemble.runtime.devices import Devices
-from ensemble.runtime.feed import Batch, Batches, Fixed, Order, shuffled
+from ensemble.runtime.feed import Batch, Batches, Fixed, Order
+from ensemble.runtime.loop import Period
 from ensemble.runtime.method import Method, Report
-from ensemble.runtime.rows import Period
-from ensemble.runtime.status import Status
 from ensemble.sharding import processes
-from ensemble.storage.memory import check_memory, device_bytes, memory_bytes
-from ensemble.task import Learned
+from ensemble.storage.memory import device_bytes, memory_bytes
+from ensemble.tasks.supervised import Supervised
 
 _BLOCK = 256
 """Validation examples that a member predicts at a time."""
@@ -43,7 +43,7 @@ class DescentReport(Report):
         descent: How members move.
     """
 
-    def __init__(self, config: Any, task: Learned, descent: Descent):
+    def __init__(self, config: Any, task: Supervised, descent: Descent):
         super().__init__(config, task, f"lower config.learning_rate={config.learning_rate}")
         self.schedule = jax.jit(descent.learning_rate)  # Not a program for each operation.
 
@@ -67,7 +67,7 @@ def with_own_keys(config: ml_collections.FrozenConfigDict) -> ml_collections.Fro
     return with_defaults(config, DeepEnsemble)
 
 
-def num_steps(config: ml_collections.FrozenConfigDict, task: Learned) -> int:
+def num_steps(config: ml_collections.FrozenConfigDict, task: Supervised) -> int:
     """Returns the steps that the configuration asks for."""
     epoch = Epochs.of(config, task.num_train_examples).steps
     return int(config.num_steps or config.num_epochs * epoch)
@@ -119,13 +119,12 @@ class Epochs(NamedTuple):
 
 def create(
     config: ml_collections.FrozenConfigDict,
-    task: Learned,
+    task: Supervised,
     descent_of: Callable[[ml_collections.FrozenConfigDict, int], Descent],
     *,
-    learned: Learned | None = None,
+    learned: Supervised | None = None,
     wrap: Callable[[Algorithm, Devices, Sequence[int]], Algorithm] | None = None,
     report: Callable[..., Report] = DescentReport,
-    num_kept: int = 0,
     **more: Any,
 ) -> Method:
     """Makes a method whose members descend.
@@ -137,7 +136,6 @@ def create(
         learned: What its members learn, if that is another task.
         wrap: Makes another algorithm of their descent, before they may stop early.
         report: Makes of configuration, task and descent what the run says.
-        num_kept: Sets of variables that a member keeps beside the one that moves.
         **more: Further fields of the method.
     """
     given_config = config
@@ -146,7 +144,6 @@ def create(
     steps = num_steps(config, task)
     how = descent_of(config, steps)
     check_descent(config, how, learned.params_shapes)
-    check_members(config, learned, num_kept)
     epochs = Epochs.of(config, task.num_train_examples)
     patience = config.early_stopping_epochs
     start = None
@@ -187,7 +184,7 @@ def create(
 
 def descending(
     config: ml_collections.FrozenConfigDict,
-    task: Learned,
+    task: Supervised,
     devices: Devices,
     numbers: Sequence[int],
     steps: int,
@@ -210,7 +207,7 @@ def descending(
     return Algorithm(
         init,
         step,
-        lambda now, state: pytrees.at(state.variables, None),
+        None,
         steps,
         feed,
         steps_per_program=feed.steps_per_program,
@@ -240,13 +237,13 @@ def of_members(
     )
 
 
-def spread(config: ml_collections.FrozenConfigDict, task: Learned, number: int) -> Devices:
+def spread(config: ml_collections.FrozenConfigDict, task: Supervised, number: int) -> Devices:
     """Places members on the devices, each whole."""
     devices = processes.devices(config.num_devices)
     return Devices(number, devices, task.traits.examples_are_independent)
 
 
-def place(config: ml_collections.FrozenConfigDict, task: Learned, number: int) -> Devices:
+def place(config: ml_collections.FrozenConfigDict, task: Supervised, number: int) -> Devices:
     """Places members on the devices: each on one, unless it takes more than half of it.
 
     Raises:
@@ -272,7 +269,7 @@ def place(config: ml_collections.FrozenConfigDict, task: Learned, number: int) -
     )
 
 
-def fits_on_devices(task: Learned, devices: Devices) -> bool:
+def fits_on_devices(task: Supervised, devices: Devices) -> bool:
     """Returns whether accelerators have room for all training examples: a quarter of each."""
     source = task.dataset
     own = list(devices.mesh.devices.flat)
@@ -284,14 +281,14 @@ def fits_on_devices(task: Learned, devices: Devices) -> bool:
     return bool(needed <= room)
 
 
-def in_loop(task: Learned, devices: Devices, steps: int) -> int:
+def in_loop(task: Supervised, devices: Devices, steps: int) -> int:
     """Returns the steps of a program: XLA:CPU convolves slowly within a loop."""
     return 1 if task.traits.has_convolutions and devices.platform == "cpu" else steps
 
 
 def batches(
     config: ml_collections.FrozenConfigDict,
-    task: Learned,
+    task: Supervised,
     devices: Devices,
     numbers: Sequence[int],
     steps: int,
@@ -318,13 +315,13 @@ def batches(
         devices,
         numbers,
         source,
-        order or shuffled(*Epochs.of(config, source.sizes["train"]), config.seed),
-        weigh=lambda rows, targets: None if weights is None else weights[rows],
+        order
+        or functools.partial(epoch_batches, *Epochs.of(config, source.sizes["train"]), config.seed),
+        weights=None if weights is None else weights.astype(np.float32),
         prepare=task.prepare,
         augment=augment,
         seed=config.seed,
         num_steps=steps,
-        log_every=config.log_every_steps,
         per_member=order is not None or config.shuffle == "independent",
         augments_each=augments_each and augment is not None,
         on_devices=fits_on_devices(task, devices),
@@ -430,7 +427,7 @@ def judged_from(moving: Any) -> StoppingEarly:
     return StoppingEarly(moving.variables, moving, jnp.float32(jnp.inf), jnp.int32(0))
 
 
-def validation(task: Learned, devices: Devices, what: str) -> Batch:
+def validation(task: Supervised, devices: Devices, what: str) -> Batch:
     """The validation split in `blocks` of at most 256 examples.
 
     Args:
@@ -486,7 +483,7 @@ def blocks(
     return Batch(inputs, targets, counted, counted)
 
 
-def held_loss(task: Learned, devices: Devices) -> Callable[[Any, Batch], jax.Array]:
+def held_loss(task: Supervised, devices: Devices) -> Callable[[Any, Batch], jax.Array]:
     """Returns `(variables, blocks) -> []`, the mean loss of one member's predictions, nats."""
 
     def losses(variables: Any, batch: Batch) -> jax.Array:
@@ -497,7 +494,7 @@ def held_loss(task: Learned, devices: Devices) -> Callable[[Any, Batch], jax.Arr
 
 
 def mean_loss(
-    task: Learned, devices: Devices, losses_of: Callable[[Any, Batch], jax.Array]
+    task: Supervised, devices: Devices, losses_of: Callable[[Any, Batch], jax.Array]
 ) -> Callable[[Any, Batch], jax.Array]:
     """Returns `(variables, blocks) -> [...]`, the mean of losses of one member.
 
@@ -523,37 +520,3 @@ def mean_loss(
         return jnp.sum(lost, axis=0) / jnp.sum(weight)
 
     return loss
-
-
-def check_members(
-    config: ml_collections.FrozenConfigDict,
-    task: Learned,
-    num_kept: int = 0,
-    key: str = "ensemble_size",
-    noun: str = "members",
-) -> None:
-    """Refuses members that do not fit into memory.
-
-    Args:
-        config: Configuration of the run.
-        task: Task of the members.
-        num_kept: Sets of variables that a member keeps in addition to the one that moves.
-        key: Key of their number.
-        noun: Noun for one of several.
-
-    Raises:
-        InputError: They take more memory than there is.
-    """
-    num_params = pytrees.size(task.params_shapes())
-    num_predicted = sum(size for name, size in task.sizes.items() if name != "train")
-    num_bytes = 4 * config[key] // processes.count()
-    # Parameters, momentum and what is kept, which a checkpoint fetches; predictions of each set.
-    on_devices = num_bytes * (2 + num_kept) * num_params
-    predicted = num_bytes * max(num_kept, 1) * num_predicted * task.likelihood.num_outputs
-    check_memory(
-        on_devices + predicted,
-        f"config.{key}={config[key]} {noun} of {num_params:,} parameters",
-        "it, or choose a smaller network",
-        on_devices,
-        processes.devices(config.num_devices),
-    )

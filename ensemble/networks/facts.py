@@ -117,14 +117,6 @@ def _are_close(one: np.ndarray, other: np.ndarray) -> bool:
     return bool(np.max(np.abs(one - other)) <= _TOLERANCE * np.max(np.abs(other)))
 
 
-def mixes_examples(call: Called) -> bool:
-    """Whether the prediction of an example changes if only the others of its batch do."""
-    others = np.roll(call.inputs, 1, axis=0) ** 2
-    others[1] = call.inputs[1]
-    one, same = (call(call.variables, inputs)[1] for inputs in (call.inputs, others))
-    return bool(np.any(np.abs(one - same) > 1e-5 * (1 + np.abs(one))))
-
-
 def last_activation(call: Called) -> str:
     """'softmax' or 'sigmoid' if outputs are probabilities whatever the parameters are, else ''."""
     for _ in range(_NUM_DRAWS):

@@ -13,8 +13,8 @@ from ensemble.config import checked, flatten
 from ensemble.config.builtin import METHODS
 from ensemble.configs import numpyro_nuts
 from ensemble.errors import InputError, shown
+from ensemble.report.training import as_text
 from ensemble.run.loop import run
-from ensemble.run.result import as_text
 
 if TYPE_CHECKING:
     from ensemble.numpyro_models.model import Model

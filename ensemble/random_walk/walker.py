@@ -183,7 +183,8 @@ class Walker:
         status = jnp.any(walk.chains.accepted < 0)[None].astype(jnp.int8)
         return _members(walk), Told({}, {}, None, status)
 
-    def shapes_of_parameters(self, members: Members, shared: Any) -> Any:
+    @property
+    def set_shapes(self) -> Any:
         """The position of one chain."""
         return {"position": jax.ShapeDtypeStruct((self.density.num_dims,), np.float32)}
 
@@ -191,7 +192,7 @@ class Walker:
         """Fetches what a checkpoint holds."""
         return dict(zip(_NAMES, jax.tree.leaves(self.to_host(members.state)), strict=True))
 
-    def restored(self, arrays: Mapping[str, Any], shared: Any) -> Members:
+    def restored(self, arrays: Mapping[str, Any]) -> Members:
         """The inverse of `saved`, on any devices."""
         leaves = [np.asarray(arrays[name]) for name in _NAMES]
         structure = jax.tree.structure(_TEMPLATE)

@@ -38,8 +38,7 @@ from ensemble.recommendation import likelihood, scores
 from ensemble.recommendation.dataset import RATINGS
 from ensemble.sharding.chainwise import with_own_gradient
 from ensemble.task import DrawSections, OwnLogLikelihood
-from ensemble.tasks.learning_data import described_dataset, make_likelihood
-from ensemble.tasks.supervised import OWN, Supervised
+from ensemble.tasks.supervised import OWN, Supervised, described_dataset, make_likelihood
 
 _START = 0.1  # Standard deviation of the embeddings where a search for the MAP starts.
 _PAIRS_PER_RATING = 64  # With more pairs for each rating, blocks of all pairs are slower.

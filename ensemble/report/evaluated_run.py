@@ -21,7 +21,7 @@ from ensemble.predictor import check_is_workdir, ensemble_of, restore
 from ensemble.sharding import startup
 from ensemble.storage.predictions import StoredPredictions, read_predictions
 from ensemble.storage.workdir import Workdir
-from ensemble.tasks.learning_data import table_keys
+from ensemble.tasks.supervised import table_keys
 
 AnyPath = str | os.PathLike[str]
 logger = logging.getLogger("ensemble")

@@ -1,13 +1,14 @@
 """One network in place of an ensemble: a run that learns from another one's workdir."""
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ensemble.config import by_path, fields_for, flatten
 from ensemble.data.data_forms import bundled
 from ensemble.predictor import check_is_workdir
-from ensemble.run.loop import TrainResult, train
+from ensemble.run.loop import train
+from ensemble.run.results import TrainResult
 from ensemble.storage.workdir import Workdir
 
 _METHOD = "deep_ensemble"
@@ -49,23 +50,21 @@ def distill(
     of_teacher = flatten(work.read_config() or {})
     chosen = {"method": _METHOD, "task": _TASK, "ensemble_size": 1, "teacher": os.fspath(work.path)}
     chosen |= by_path(config or {})
-    own = fields_for({**of_teacher, **chosen})
-    taken = {key: one for key, one in of_teacher.items() if key in own and key not in _NOT_TAKEN}
+    own = fields_for({**of_teacher, **chosen}).keys() - _NOT_TAKEN
     if of_teacher["method"] != _METHOD:
-        taken.pop("init_from", None)  # It says where chains started.
-    if "num_epochs" not in taken:
-        taken = _ways_to_train(work, own, chosen) | taken
+        own -= {"init_from"}  # It says where chains started.
+    if "num_epochs" not in of_teacher:
+        of_teacher = _usual(work, chosen) | of_teacher
+    taken = {key: one for key, one in of_teacher.items() if key in own}
     values = {**taken, **chosen}
     return train(values, data, workdir, started=started, show_progress=show_progress)
 
 
-def _ways_to_train(
-    work: Workdir, own: Collection[str], chosen: Mapping[str, Any]
-) -> dict[str, Any]:
+def _usual(work: Workdir, chosen: Mapping[str, Any]) -> dict[str, Any]:
     """Keys of SGD for a student whose teacher has none, as for data that nobody has seen."""
     data = work.read_report().get("dataset", {})
-    usual = bundled(data.get("input_shape", ()), "table" in data, _METHOD)
-    found = {key: one for key, one in usual.items() if key in own and key != "model"}
+    found = bundled(data.get("input_shape", ()), "table" in data, _METHOD)
+    found.pop("model", None)
     if chosen.keys() & {"optimizer", "learning_rate"}:  # Which suit each other only.
         found = {key: one for key, one in found.items() if key == "num_epochs"}
     if chosen.get("num_steps"):

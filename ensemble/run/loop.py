@@ -15,12 +15,11 @@ from ensemble.config.pieces import METHODS, TASKS
 from ensemble.data.catalogue import complete
 from ensemble.run.opened import opened
 from ensemble.run.progress import Clock
-from ensemble.run.result import TrainResult
+from ensemble.run.results import TrainResult, result_of
 from ensemble.runtime.growth import enlarge
 from ensemble.runtime.method import Method
 from ensemble.runtime.run import Run
 from ensemble.sharding import processes, startup
-from ensemble.task import Task
 
 
 def train(
@@ -92,22 +91,21 @@ def run(
             enlarge(members)
         members.begin()
         members.go()
-        result = members.result()
+        result = result_of(members)
         result.workdir = workdir
         return result
 
 
-def create_task(config: ml_collections.FrozenConfigDict, data: Any) -> Task:
+def create_task(config: ml_collections.FrozenConfigDict, data: Any) -> Any:
     """Creates what is to be learned: data, network and prior, or a density.
 
     Raises:
         InputError: they cannot be had, or do not suit each other.
     """
-    task: Task = TASKS.call(config.task, config, data)
-    return task
+    return TASKS.call(config.task, config, data)
 
 
-def create_method(config: ml_collections.FrozenConfigDict, task: Task) -> Method:
+def create_method(config: ml_collections.FrozenConfigDict, task: Any) -> Method:
     """Creates what moves the members.
 
     Raises:

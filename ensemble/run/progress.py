@@ -6,6 +6,7 @@ that shows it at INFO one every half minute.
 
 import contextlib
 import dataclasses
+import datetime
 import logging
 import os
 import shutil
@@ -56,10 +57,8 @@ class Clock:
             self.seconds_to_first_step = time.monotonic() - self.started
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps of the clock; `Clock(started, **state)` goes on from it."""
-        found = dataclasses.asdict(self) | {"seconds_before": self.seconds()}
-        del found["started"]
-        return found
+        """What a checkpoint keeps of the clock: all but `started` for the one that goes on."""
+        return {**dataclasses.asdict(self), "seconds_before": self.seconds()}
 
     def timing(self) -> dict[str, float | None]:
         """Returns the report's entry."""
@@ -72,23 +71,22 @@ class Clock:
         }
 
 
-_SECONDS = {"log": 30.0, "plain": 10.0, "terminal": 0.1, "notebook": 0.5}
+_SECONDS = {"log": 30.0, "plain": 10.0, "live": 0.2}
 """Kinds of displays, and the least time between two lines of each."""
 
 
 class Display:
-    """Lines of progress in the log, or on stderr, in a terminal or below a notebook's cell.
+    """Lines of progress in the log, or on stderr.
 
     Args:
-        kind: `log`; `plain`, one line after the other on stderr; `terminal`, its last line, written
-            anew; or `notebook`, an output of a cell that holds the line.
+        kind: `log`; `plain`, one line after the other on stderr; or `live`, the last line of a
+            terminal or a notebook's cell, written anew.
     """
 
     def __init__(self, kind: str = "log") -> None:
         self.kind = kind
         self._next = 0.0  # When a line may follow.
-        self._is_there = False  # A line of a terminal.
-        self._handle: Any = None
+        self._is_there = False  # A line that is written anew.
 
     def wait(self) -> None:
         """Delays the next line, until steps take as long as they will."""
@@ -105,29 +103,21 @@ class Display:
             self._next = time.monotonic() + _SECONDS[self.kind]
         if self.kind == "log":
             logger.info("%s", text)
-        elif self.kind == "notebook" and not stays:
-            from IPython.display import display  # It is there: a notebook runs this.
-
-            content = {"text/plain": text}
-            if self._handle is None:
-                self._handle = display(content, raw=True, display_id=True)
-            else:
-                self._handle.update(content, raw=True)
-        else:
-            self.clear()
-            self._is_there = self.kind == "terminal" and not stays
-            if self._is_there:
-                text = text[: shutil.get_terminal_size().columns - 1]
-            print(text, end="" if self._is_there else "\n", file=sys.stderr, flush=True)
+            return
+        self.clear()
+        self._is_there = self.kind == "live" and not stays
+        if self._is_there:
+            text = text[: shutil.get_terminal_size().columns - 1]
+        print(text, end="" if self._is_there else "\n", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
         """Makes room for a line that somebody else writes."""
-        if self.kind == "terminal":
+        if self.kind == "live":
             print(end="\r\x1b[K", file=sys.stderr, flush=True)
             self._is_there = False
 
     def close(self) -> None:
-        """Ends the line of a terminal."""
+        """Ends the line that is written anew."""
         if self._is_there:
             print(file=sys.stderr)
 
@@ -161,10 +151,7 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         self._known: dict[str, float | str] = {}
         self._began = time.monotonic()
         self.compiled(done)
-
-    def __enter__(self) -> "Progress":
         self._edge("starting")
-        return self
 
     def __exit__(self, kind: Any, *error: object) -> None:
         if kind is None:
@@ -201,7 +188,7 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         last, before = self._passed[-1]
         if step > before and (now - last) * _MOST_MOMENTS > now - self._started:
             self._passed.append((now, step))
-        stays = stays and self._display.kind in ("log", "terminal")
+        stays = stays and self._display.kind != "plain"
         if stays or self._display.is_due():
             self._display.put(self._line(self._pace()), stays)
 
@@ -223,24 +210,17 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         return f"{self._at_most}{left} left, {speed} {self._unit}s/s"
 
     def _line(self, how: str) -> str:
-        known = ", ".join(f"{name} {_readable(value)}" for name, value in self._known.items())
-        end = f"; {known}" if known else ""
-        return f"{self._what}: {self._unit} {self._step}/{self._total}, {how}{end}"
+        known = (
+            f"{name} {value if isinstance(value, str) else format(value, ',.4g')}"
+            for name, value in self._known.items()
+        )
+        where = f"{self._what}: {self._unit} {self._step}/{self._total}, {how}"
+        return "; ".join(filter(None, (where, ", ".join(known))))
 
 
 def duration(seconds: float) -> str:
-    """Returns seconds as h:mm:ss or m:ss."""
-    minutes, whole = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{whole:02d}" if hours else f"{minutes}:{whole:02d}"
-
-
-def _readable(value: float | str) -> str:
-    if isinstance(value, str):
-        return value
-    if abs(value) >= 100 or isinstance(value, int):
-        return f"{value:,.0f}"
-    return f"{value:.4f}" if abs(value) >= 0.001 or value == 0 else f"{value:.1e}"
+    """Returns seconds as h:mm:ss."""
+    return str(datetime.timedelta(seconds=round(seconds)))
 
 
 @contextlib.contextmanager
@@ -281,15 +261,9 @@ def open_display(show: bool = True) -> Iterator[Display]:
 
 def _kind(show: bool, least: int) -> str:
     """The kind of display that suits what stderr is."""
-    if show and _in_notebook():
-        return "notebook"
-    if show and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
-        return "terminal"
+    # A kernel of Jupyter; IPython in a terminal has none.
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    in_notebook = getattr(shell, "kernel", None) is not None
+    if show and (in_notebook or (sys.stderr.isatty() and os.environ.get("TERM") != "dumb")):
+        return "live"
     return "plain" if show and least > logging.INFO else "log"
-
-
-def _in_notebook() -> bool:
-    """Whether a Jupyter kernel runs this; IPython in a terminal has none."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return getattr(shell, "kernel", None) is not None

@@ -1,22 +1,30 @@
-"""What a finished run leaves: results.json, predictions and plots."""
+"""What a finished run leaves and returns: scores, findings, predictions, plots, its ensemble."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ensemble.config import FORMAT
-from ensemble.errors import plural
-from ensemble.likelihoods.predictive import Predictive
+from ensemble import pytrees
+from ensemble.config import FORMAT, trait
+from ensemble.config.pieces import resolve
+from ensemble.fitted import Fitted, OnDisk
+from ensemble.notes import conclude, said
+from ensemble.predictor import Ensemble
 from ensemble.report import charts, plots
 from ensemble.report.baselines import baselines
 from ensemble.report.evaluation import VERSION, Evaluation
-from ensemble.runtime.status import Status
+from ensemble.report.svg import data_url, escaped
+from ensemble.report.training import as_text, training_findings
+from ensemble.runtime.algorithm import Status
+from ensemble.runtime.loading import PARAMETERS
+from ensemble.runtime.run import Run
+from ensemble.sharding import processes
 from ensemble.storage.metrics_log import read_metrics
 from ensemble.storage.predictions import write_predictions
+from ensemble.storage.workdir import Workdir
 
 logger = logging.getLogger("ensemble")
 
@@ -24,98 +32,155 @@ REPORTED_SPLITS = ("test", "validation")
 """Splits that are scored, the most telling first."""
 
 
-def log_stopped(run: Any) -> None:
-    """Logs how many members stopped early, and when."""
-    taken = run.devices.fetch_members(run.loop.members.taken)
-    steps = taken[run.loop.status == Status.STOPPED_EARLY]
-    if len(steps):
-        epochs = steps // run.method.steps_per_epoch
-        line = "%d of %s stopped early, at epochs %d to %d; the best weights of each are kept."
-        members = plural(len(run.numbers), "member")
-        logger.info(line, len(steps), members, min(epochs), max(epochs), extra={"stays": True})
+class _Returned(NamedTuple):
+    report: dict[str, Any]
+    predictor: Any
 
 
-def evaluations_of(
-    run: Any, predictions: Mapping[str, Predictive], results: Mapping[str, Any]
-) -> dict[str, Evaluation]:
-    """Evaluations of the splits that are reported, with baselines of the first one.
+class TrainResult(_Returned):
+    """What `train` returns: a pair that shows itself as its table, in a notebook with its plots.
+
+    Attributes:
+        report: content of results.json.
+        predictor: the ensemble as a function.
+        workdir: where the run lives, with the plots; None where nothing was kept.
+        data: draws of a NumPyro model or a log density, as the installed ArviZ takes them. None of
+            a network: the workdir has its draws, as `posterior.nc` and in `draws/`.
+        evaluation: of the test or else the validation split; None if nothing is scored.
+    """
+
+    workdir: str | None = None
+    data: Any = None
+    evaluation: Evaluation | None = None
+
+    def __repr__(self) -> str:
+        where = "" if self.workdir is None else f"\n\nResults: {self.workdir}"
+        return as_text(self.report, self.evaluation) + where
+
+    def _repr_html_(self) -> str | None:
+        if not self.report:
+            return None
+        files = [] if self.workdir is None else sorted(Workdir(self.workdir).plots.glob("*.png"))
+        style = "max-width:100%;display:block;margin-top:1em"
+        images = "".join(
+            f'<img style="{style}" alt="{file.stem}" src="{data_url(file.read_bytes())}">'
+            for file in files
+        )
+        return f"<pre>{escaped(repr(self))}</pre>{images}"
+
+
+def result_of(run: Run) -> TrainResult:
+    """Scores the members, says what there is to say of them, and writes the results.
 
     Args:
-        run: An `ensemble.runtime.run.Run`.
-        predictions: Predictions of the live members, by split.
-        results: Content of results.json but for the metrics.
+        run: A run whose members have taken all steps.
     """
-    found: dict[str, Evaluation] = {}
+    task, config, report, work = run.task, run.config, run.report, run.where.work
+    report.judge(run)
+    predictions = run.predictions([name for name in task.sizes if name != "train"])
+    status = run.status
+    content: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "config": config.to_dict(),
+        "dataset": task.describe(),
+        "method": config.method,
+        "num_members": len(status),
+        "active_members": run.live,
+        "failed_members": run.failed,
+        "stopped_early": [k for k, one in status.items() if one == Status.STOPPED_EARLY],
+        "num_train_examples": task.num_train_examples,
+        "timing": run.clock.timing(),
+    }
+    content |= report.sections(run, content["timing"])
+    evaluation = None
     for split in (name for name in REPORTED_SPLITS if name in predictions):
-        source = run.scored.dataset
-        strata = source.strata(split)
-        p = predictions[split]
-        found[split] = Evaluation(
-            p,
-            np.asarray(source.targets(split)),
-            baselines=[] if found else baselines(p, source, split),
-            groups=None if strata is None else strata.groups,
-            draw=results.get("single_draw", {}).get(split, {}),
-            noun=run.report.noun,
-            split=split,
-        )
+        e = _evaluation(run, predictions[split], split, content, with_baselines=not evaluation)
+        evaluation = evaluation or e
+        found = pytrees.without(e.table.json(), "single_draw")  # Of all splits it is there.
+        content.setdefault("metrics", {})[split] = found.pop("metrics")
+        if e.targets:
+            content.setdefault("targets", {})[split] = [
+                {"name": name, **one.table.json()} for name, one in e.targets.items()
+            ]
+        content = {**found, **content}
+    _log_stopped(run)
+    fitted = _fitted(run)
+    predictor = None
+    if processes.is_main():
+        findings = training_findings(content, evaluation, report.remedy)
+        if fitted is not None:
+            parts = [(task, fitted)]
+            predictor = Ensemble(parts, run.live, config.num_devices, identity=work.identity())
+            content |= task.compared(predictor)
+        conclude(one.text for one in findings if one.level == "warning")
+        content["findings"] = [one._asdict() for one in findings]
+        content["notes"] = said()
+    if run.where.keep:
+        report.write(run)
+        if processes.is_main():
+            _write(run, content, predictions, evaluation)
+    processes.wait_for_all("written")
+    if not processes.is_main():
+        return TrainResult({}, None)
+    result = TrainResult(content, predictor)
+    result.evaluation = evaluation
+    result.data = report.data()
+    return result
+
+
+def _evaluation(
+    run: Run, p: Any, split: str, content: dict[str, Any], with_baselines: bool
+) -> Evaluation:
+    """The evaluation of predictions of a split."""
+    source = run.task.dataset
+    strata = source.strata(split)
+    return Evaluation(
+        p,
+        np.asarray(source.targets(split)),
+        baselines=baselines(p, source, split) if with_baselines else [],
+        groups=None if strata is None else strata.groups,
+        draw=content.get("single_draw", {}).get(split, {}),
+        noun=run.report.noun,
+        split=split,
+    )
+
+
+def _log_stopped(run: Run) -> None:
+    """Logs when members stopped early."""
+    taken = run.devices.fetch_members(run.loop.members.taken)
+    epochs = taken[run.loop.status == Status.STOPPED_EARLY] // run.method.steps_per_epoch
+    if len(epochs):
+        line = "%d of %d members stopped early, at epochs %d to %d."
+        numbers = len(epochs), len(run.numbers), min(epochs), max(epochs)
+        logger.info(line, *numbers, extra={"stays": True})
+
+
+def _fitted(run: Run) -> Fitted | None:
+    """What the live members predict with, as of a checkpoint; only the main process's."""
+    if run.task.dataset is None:
+        return None
+    arrays = {}
+    if run.has_parameters():
+        arrays[PARAMETERS] = run.devices.fetch_members(run.loop.parameters())
+    if not processes.is_main():
+        return None
+    make = resolve(trait("method", run.config.method, "result"))
+    saved = OnDisk(run.config.to_dict(), arrays, run.counters(), run.live, run.draws)
+    found: Fitted = make(saved)
     return found
 
 
-def content_of(run: Any) -> dict[str, Any]:
-    """The content of results.json but for the metrics."""
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "config": run.config.to_dict(),
-        "dataset": run.task.describe(),
-        "method": run.config.method,
-        "num_members": len(run.status),
-        "active_members": run.live,
-        "failed_members": run.failed,
-        "stopped_early": [k for k, s in run.status.items() if s == Status.STOPPED_EARLY],
-        "num_train_examples": run.task.num_train_examples,
-        "timing": run.clock.timing(),
-    }
-
-
-def metrics_json(evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
-    """`metrics` by split, `targets` of several, and of the first split `baselines` and `gain`."""
-    found: dict[str, Any] = {"metrics": {}, "targets": {}}
-    for split, e in evaluations.items():
-        content = e.table.json()
-        content.pop("single_draw", None)  # Of all splits it is there already.
-        found["metrics"][split] = content.pop("metrics")
-        if e.targets:
-            found["targets"][split] = [
-                {"name": name, **one.table.json()} for name, one in e.targets.items()
-            ]
-        found = {**content, **found}
-    return {name: one for name, one in found.items() if one}
-
-
-def write_results(
-    run: Any,
-    results: Mapping[str, Any],
-    predictions: Mapping[str, Predictive],
-    evaluation: Evaluation | None,
-) -> None:
-    """Writes predictions, plots and, last, the results that say that all is there.
-
-    Args:
-        run: An `ensemble.runtime.run.Run`.
-        results: Content of results.json.
-        predictions: Predictions of the live members, by split.
-        evaluation: Evaluation of the reported split; None if nothing is scored.
-    """
+def _write(run: Run, content: Any, predictions: Any, evaluation: Evaluation | None) -> None:
+    """Writes predictions, plots and, last, the results that say that all is there."""
     work = run.where.work
-    if run.scored is not None:
+    if run.task.dataset is not None:
         for name, one in predictions.items():
-            targets = run.scored.dataset.targets(name)
-            write_predictions(work, name, one, targets, results["active_members"])
+            targets = run.task.dataset.targets(name)
+            write_predictions(work, name, one, targets, content["active_members"])
         titles = {"loss": "loss"} if evaluation is None else evaluation.recorded
         found = {"training": charts.learning_curves(read_metrics(work.metrics), titles)}
         if evaluation is not None:
             found |= plots.figures(evaluation)
         plots.write(work.plots, found)
-    work.manifest.write(work.report, results)
+    work.manifest.write(work.report, content)

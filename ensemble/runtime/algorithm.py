@@ -4,6 +4,7 @@ The runtime maps them over members, devices and processes. It saves, restores, e
 masks whatever state they return. A method sees no device, no file and no other member.
 """
 
+import enum
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,6 +12,30 @@ import jax
 
 State = Any
 """A pytree of arrays: parameters, state of the optimiser, warm-up, moments, best variables."""
+
+
+class Status(enum.IntEnum):
+    """Why a member moves, or why not: the one mask, with its reasons."""
+
+    ACTIVE = 0
+    STOPPED_EARLY = 2
+    NON_FINITE = 3
+    STUCK = 4
+
+
+FAILURES = {Status.NON_FINITE: "non-finite", Status.STUCK: "stuck"}
+"""The statuses of members that are left out of every mean, and what they have become."""
+
+
+class Stream(enum.IntEnum):
+    """One kind of random numbers of a member: its key is folded with it, and then with a step."""
+
+    DROPOUT = 1
+    AUGMENT = 2
+    DESCENT = 3
+    PASSES = 4
+    DRAWS = 5
+    SETTINGS = 6
 
 
 class Now(NamedTuple):
@@ -110,9 +135,10 @@ class Algorithm(NamedTuple):
     """Pure functions of one member, and when they are called.
 
     Attributes:
-        init: `(now, batch) -> state` of one member.
+        init: `(now, fixed) -> state` of one member, by what the feed keeps on the devices.
         step: `(now, state, batch) -> (state, Info)`.
-        parameters: `(now, state) -> tree [K, ...]`, the parameter samples that predict.
+        parameters: `(now, state) -> tree [K, ...]`, the parameter samples that predict, which
+            checkpoints then hold beside states; None: the field `variables` of the state predicts.
         num_steps: Steps of the run.
         feed: Feed of the batches, as those of `ensemble.runtime.feed`.
         steps_per_program: Most steps of one program; 1 for convolutions on CPU.
@@ -130,7 +156,7 @@ class Algorithm(NamedTuple):
 
     init: Callable[[Now, Any], State]
     step: Callable[[Now, State, Any], tuple[State, Info]]
-    parameters: Callable[[Now, State], Any]
+    parameters: Callable[[Now, State], Any] | None
     num_steps: int
     feed: Any
     steps_per_program: int = 64

@@ -17,13 +17,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ensemble import pytrees
-from ensemble.data.batches import epoch_batches
 from ensemble.data.source import Source
+from ensemble.runtime.algorithm import Stream
 from ensemble.runtime.devices import Devices
-from ensemble.runtime.streams import Stream
 
 MAX_STEPS = 64
 """Steps of one program, at most."""
@@ -78,12 +78,11 @@ class Batches:
         numbers: Numbers of the members.
         source: Data.
         order: Order of the examples of an epoch.
-        weigh: `(numbers of examples, targets) -> weights`; None: all count the same.
+        weights: How much examples count, [N] float32; None: all the same.
         prepare: Makes of raw inputs [B, ...] what networks see.
         augment: Augmentation of raw inputs.
         seed: Seed of the run, of augmentation.
         num_steps: Steps of the run; no batch behind them is read ahead.
-        log_every: Steps between two lines of metrics, of which a program has no more.
         per_member: Whether each member has an order of its own.
         augments_each: Whether members that share batches see them augmented differently.
         on_devices: Whether all examples are on the devices, and only their numbers are sent.
@@ -93,12 +92,11 @@ class Batches:
     numbers: Sequence[int]
     source: Source
     order: Order
-    weigh: Callable[[np.ndarray, np.ndarray], np.ndarray | None]
+    weights: np.ndarray | None
     prepare: Callable[[jax.Array], jax.Array]
     augment: Augment | None
     seed: int
     num_steps: int
-    log_every: int
     per_member: bool = False
     augments_each: bool = False
     on_devices: bool = False
@@ -110,18 +108,17 @@ class Batches:
         source = self.source
         self.ahead = ReadAhead(self._read, self.num_steps) if source.reads_ahead else None
         self.fixed = self._put_rows() if self.on_devices else None
-        self._steps_per_epoch, *batch = self._of_epoch(0)[0].shape
+        one = self.numbers[0] if self.per_member else None
+        self._steps_per_epoch, size = self.order(0, one)[0].shape
+        size *= len(self.numbers) if self.per_member else 1
         example = math.prod(source.input_shape) * source.input_dtype.itemsize
-        most = _MAX_SENT_BYTES // (math.prod(batch) * (4 if self.on_devices else example))
-        self.steps_per_program = max(1, min(MAX_STEPS, self.log_every, most))
+        most = _MAX_SENT_BYTES // (size * (4 if self.on_devices else example))
+        self.steps_per_program = max(1, min(MAX_STEPS, most))
 
     def _put_rows(self) -> Any:
         """Puts all training examples on every device: inputs flat, for axes may be filled up."""
         inputs, targets = self.source.read("train", slice(None))
-        weights = self.weigh(np.arange(len(inputs)), targets)
-        if weights is not None:
-            weights = weights.astype(np.float32)
-        rows = inputs.reshape(len(inputs), -1), targets, weights
+        rows = inputs.reshape(len(inputs), -1), targets, self.weights
         return self.devices.put_everywhere(rows)
 
     def _numbers_of_epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
@@ -141,9 +138,8 @@ class Batches:
             return {"rows": examples.astype(np.int32), "mask": mask}
         inputs, targets = self.source.read("train", examples)
         found = {"inputs": inputs, "targets": targets, "mask": mask}
-        weights = self.weigh(examples, targets)
-        if weights is not None:
-            found["weights"] = (mask * weights).astype(np.float32)
+        if self.weights is not None:
+            found["weights"] = mask * self.weights[examples]
         return found
 
     def send(self, first: int, count: int, size: int) -> Any:
@@ -162,8 +158,7 @@ class Batches:
 
     def _put_full(self, shape: tuple[int, ...]) -> Any:
         """What all full batches have in common, so that it is not sent with every step."""
-        positions = np.broadcast_to(np.arange(shape[-1], dtype=np.int32), shape)
-        return self._put({"mask": np.ones(shape, np.float32), "positions": positions})
+        return self._put({"mask": np.ones(shape, np.float32)})
 
     def read(self, fixed: Any, sent: Any, step: jax.Array, key: Any = None) -> Batch:
         """The batch of a step, augmented and prepared.
@@ -192,7 +187,7 @@ class Batches:
             if key is not None:
                 whose = jax.random.fold_in(key, Stream.AUGMENT)
             whose = jax.random.fold_in(whose, step)
-            inputs = self.augment(pytrees.keys_of(whose, sent["positions"]), inputs)
+            inputs = self.augment(pytrees.keys_of(whose, jnp.arange(len(inputs))), inputs)
         weights = mask if weights is None else weights
         return Batch(self.prepare(inputs), targets, mask, weights)
 
@@ -219,21 +214,12 @@ class ReadAhead:
         Raises:
             InputError: They cannot be read.
         """
-        begins = range(first, min(first + 3 * count, self._end), count)
-        wanted = [(begin, min(count, self._end - begin)) for begin in begins]
-        for one in self._next.keys() - wanted:  # A run goes on elsewhere, or has a shorter program.
-            self._next[one].cancel()
-        self._next = {
-            one: self._next.get(one) or self._pool.submit(self._read, *one) for one in wanted
-        }
+        known = self._next
+        self._next = {}
+        for begin in range(first, min(first + 3 * count, self._end), count):
+            part = begin, min(count, self._end - begin)
+            self._next[part] = known.pop(part, None) or self._pool.submit(self._read, *part)
+        for other in known.values():  # A run goes on elsewhere, or has a shorter program.
+            other.cancel()
         found: dict[str, np.ndarray] = self._next[first, count].result()
         return found
-
-
-def shuffled(num_examples: int, batch_size: int, seed: int) -> Order:
-    """The order of all examples, anew in each epoch."""
-
-    def order(epoch: int, member: int | None) -> tuple[np.ndarray, np.ndarray]:
-        return epoch_batches(num_examples, batch_size, seed, epoch, member)
-
-    return order

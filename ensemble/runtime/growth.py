@@ -5,14 +5,12 @@ steps as the others, and then all of them are one checkpoint.
 """
 
 import logging
-from typing import Any
 
 import jax
 import numpy as np
 
 from ensemble.draws.store import Draws
 from ensemble.errors import InputError
-from ensemble.runtime.loading import PARAMETERS
 from ensemble.runtime.run import Run
 from ensemble.sharding import processes
 from ensemble.storage.files import make_folder, write_file
@@ -21,9 +19,6 @@ from ensemble.storage.metrics_log import as_lines, read_metrics
 from ensemble.storage.workdir import Workdir
 
 logger = logging.getLogger("ensemble")
-
-_OF_THE_ENSEMBLE = ("/ensemble/", "/diversity/")
-"""Groups of tags of a run's metrics that are of all its members together."""
 
 
 def enlarge(run: Run) -> None:
@@ -59,7 +54,7 @@ def enlarge(run: Run) -> None:
                 )
             processes.from_main(lambda: _begin(run, where.work))
             logger.info("Members %d to %d train alone until they are level.", there, size - 1)
-            new.begin()
+            new.begin(run.arrays.get("shared"))
             new.go(until=counters["step"])
             with work.checkpoint_errors():
                 _join(run, new)
@@ -87,54 +82,39 @@ def _begin(run: Run, inner: Workdir) -> None:
 
 def _join(run: Run, new: Run) -> None:
     """Joins new members to the checkpoint that a run has read, and their files to its own."""
-    old = run.arrays
-    own = new.saved_arrays()
     counters = run.meta["counters"]
-    if not _same(old.get("shared"), own.get("shared")):
-        raise InputError(
-            f"members that join the run in {run.where.work.path} have started from something else "
-            "than the others, as config.init_from has changed; put that back, or choose another "
-            "--workdir"
+    arrays = new.saved_arrays()
+    before = run.arrays.get("rows", {})
+    rows = arrays.pop("rows", {})
+    rows = {name: one for name, one in rows.items() if name in before and name != "of_all"}
+    alone = {"shared": arrays.pop("shared")} if "shared" in arrays else {}
+    there = counters["num_members"]
+    joined = jax.tree.map(  # All processes fetch them in one order.
+        lambda own, old: np.concatenate([np.asarray(old)[:there], own]),
+        new.devices.fetch_members(arrays),
+        {name: run.arrays[name] for name in arrays},
+    )
+    if rows:
+        joined["rows"] = jax.tree.map(
+            lambda own, old: np.concatenate([old, own], axis=1),
+            rows,
+            {name: before[name] for name in rows},
         )
-    arrays = {"shared": own["shared"]} if "shared" in own else {}
-    for name in ("members", PARAMETERS, "status"):  # All processes fetch them in this order.
-        if name in old:
-            arrays[name] = jax.tree.map(
-                lambda leaf, other: np.concatenate(
-                    [np.asarray(leaf)[: counters["num_members"]], other]
-                ),
-                *(old[name], new.devices.fetch_members(own[name])),
-            )
-    for name in ("scalars", "kept"):
-        rows = [one["rows"][name] for one in (old, own) if name in one.get("rows", {})]
-        if len(rows) == 2:
-            joined = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *rows)
-            arrays.setdefault("rows", {})[name] = joined
     processes.from_main(lambda: _join_files(run, new))
-    run.arrays = arrays
+    run.arrays = {**alone, **joined}
     run.clock = new.clock
     counters = {**counters, "num_members": len(run.numbers)}
     run.meta = {**run.meta, "clock": run.clock.state(), "counters": counters}
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Whether two trees of arrays are equal up to rounding."""
-    leaves, others = map(jax.tree.leaves, (one, other))
-    return len(leaves) == len(others) and all(
-        np.allclose(a, b, rtol=1e-4, atol=1e-4, equal_nan=True)
-        for a, b in zip(leaves, others, strict=True)
-    )
-
-
 def _join_files(run: Run, new: Run) -> None:
     """Joins the metrics of new members, without scores of the ensemble, and what they have kept."""
-    work = run.where.work
-    inner = new.where.work
+    work, inner = run.where.work, new.where.work
     members = [new.numbers[0], new.numbers[-1]]
     # A kill may have left theirs here before they joined.
     lines = [one for one in read_metrics(work.metrics) if one.get("members") != members]
     for one in read_metrics(inner.metrics):
-        own = {k: v for k, v in one.items() if not any(group in k for group in _OF_THE_ENSEMBLE)}
+        own = {k: v for k, v in one.items() if "/ensemble/" not in k and "/diversity/" not in k}
         lines.append({**own, "members": members})
     write_file(work.metrics, as_lines(lines))
     if run.algorithm.keep is not None:

@@ -34,9 +34,12 @@ def fitted(saved: OnDisk, **more: Any) -> Fitted:
         return snapshots(saved)
     sets = saved.arrays.get(PARAMETERS)
     if sets is None:
-        members = saved.arrays["members"]
-        names = [name for name in members if name.startswith(VARIABLES)]
-        flat = {name.removeprefix(VARIABLES): members[name][:, None] for name in names}
+        members = saved.arrays.get("members", {})
+        flat = {
+            name.removeprefix(VARIABLES): pytrees.at(leaf, np.s_[:, None])
+            for name, leaf in members.items()
+            if name.startswith(VARIABLES)
+        }
         sets = unflatten_dict(flat, sep="/")
     if not sets:
         raise InputError(

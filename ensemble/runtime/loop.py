@@ -5,14 +5,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from ensemble import pytrees
-from ensemble.runtime.algorithm import Algorithm, Start
+from ensemble.runtime.algorithm import Algorithm, Start, Status
 from ensemble.runtime.devices import Devices, fetch
 from ensemble.runtime.programs import Members, Programs, Told
-from ensemble.runtime.rows import Rows
-from ensemble.runtime.status import Status
 from ensemble.sharding import processes
 
 MAX_IN_FLIGHT = 8
@@ -25,6 +24,72 @@ SAVE_SECONDS = 60.0
 """After so long a run of slow steps is saved, though nothing else is due."""
 _SAVE_RATIO = 10.0
 """Least ratio of the time between two checkpoints to that of writing one."""
+
+
+Arrays = Mapping[str, np.ndarray]
+EMPTY: Arrays = {}
+
+
+class Period(NamedTuple):
+    """What the steps `first` to `end` - 1 have said, on the host.
+
+    Attributes:
+        first: First step.
+        end: Number after the last step.
+        scalars: [steps, M] by name, or [steps, M, n].
+        of_all: [steps] by name, of all members together.
+        kept: Parameters [n, M, K, ...] that are to be kept; empty: none.
+    """
+
+    first: int
+    end: int
+    scalars: Arrays
+    of_all: Arrays
+    kept: Any
+
+
+class Rows:
+    """What steps have said and is not on disk yet: scalars, and parameters that are kept.
+
+    They leave at the next line of metrics. A checkpoint between two lines holds them, so that a run
+    that was interrupted writes the same lines.
+
+    Args:
+        first: Step of the first row that is to come.
+
+    Attributes:
+        first: Step of the first row that is here.
+        end: Step of the next row.
+    """
+
+    def __init__(self, first: int = 0):
+        self.first = self.end = first
+        self._parts: list[tuple[Arrays, Arrays, Any]] = []
+
+    def append(
+        self, count: int, scalars: Arrays = EMPTY, of_all: Arrays = EMPTY, kept: Any = EMPTY
+    ) -> None:
+        """Adds the rows of `count` steps."""
+        self.end += count
+        self._parts.append((scalars, of_all, kept))
+
+    def take(self) -> Period:
+        """Joins all rows, and forgets them."""
+        period = Period(self.first, self.end, **self.saved())
+        self.first = self.end
+        self._parts = []
+        return period
+
+    def saved(self) -> dict[str, Any]:
+        """Returns what a checkpoint holds of the rows: trees of arrays by kind."""
+        columns = zip(*self._parts, strict=True) if self._parts else ((), (), ())
+        return dict(zip(("scalars", "of_all", "kept"), map(_joined, columns), strict=True))
+
+
+def _joined(trees: Any) -> Any:
+    """Trees of arrays, of which some may be empty, joined along their first axis."""
+    some = [tree for tree in trees if jax.tree.leaves(tree)]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *some) if some else {}
 
 
 class Periods(NamedTuple):
@@ -84,10 +149,11 @@ class Loop:
         self.step = 0
         self.rows = Rows()
 
-    def start(self) -> None:
-        """Starts the members."""
+    def start(self, shared: Any = None) -> None:
+        """Starts the members; those that were there before share `shared`."""
         found = self.algorithm.start() if self.algorithm.start else Start()
-        self.shared = self.devices.put_everywhere(found.shared)
+        shared = found.shared if shared is None else shared
+        self.shared = self.devices.put_everywhere(shared)
         self.members = self.programs.start(found._replace(shared=self.shared))
         self._between()
 
@@ -103,12 +169,12 @@ class Loop:
         self.step = step
         self.shared = shared
         self.rows = rows
-        self.members = self.programs.restored(arrays, shared)
+        self.members = self.programs.restored(arrays)
         self.status = self.devices.fetch_members(self.members.status)
 
     def fail(self, has_failed: np.ndarray) -> None:
         """Freezes members [M] that have failed outside of their steps, when none is under way."""
-        if (has_failed & (self.status != Status.NON_FINITE)).any():
+        if has_failed.any():
             self.status = np.where(has_failed, np.int8(Status.NON_FINITE), self.status)
             status = self.devices.put_members(self.status)
             self.members = self.members._replace(status=status)
@@ -139,7 +205,7 @@ class Loop:
                 self._drain()
                 if (evaluates or ends) and self.rows.end > self.rows.first:
                     self._observer.period(self.rows.take())
-                done = self._observer.evaluate(self) or done or self._all_stand
+                done = self._observer.evaluate() or done or self._all_stand
             stops = self._observer.stops(done)
             since = time.monotonic() - saved
             late = since > SAVE_SECONDS
@@ -147,7 +213,7 @@ class Loop:
             late, can_save = processes.tell([late, can_save])
             if stops or done or late or (can_save and self._is_due(self._periods.save)):
                 self._drain()
-                self._observer.save(self)
+                self._observer.save()
                 saved = time.monotonic()
             if stops:
                 return False
@@ -176,8 +242,8 @@ class Loop:
         keep = self.algorithm.keep
         due = [one.due for one in self.algorithm.between]
         if keep is not None and not self.programs.num_kept:
-            due.append(lambda step: bool(keep.before(step) > keep.before(step - 1)))
-        steps = range(self.step + 1, end) if due else ()
+            due.append(lambda step: bool(keep.steps(step - 1, step)))
+        steps = range(self.step + 1, end)
         return next((step for step in steps if any(one(step) for one in due)), end)
 
     def _advance(self, end: int, in_flight: int) -> None:

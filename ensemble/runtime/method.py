@@ -18,7 +18,7 @@ from ensemble.fitted import Predict, predict_plainly
 from ensemble.likelihoods.predictive import Predictive
 from ensemble.runtime.algorithm import Algorithm
 from ensemble.runtime.devices import Devices
-from ensemble.runtime.rows import Period
+from ensemble.runtime.loop import Period
 
 if TYPE_CHECKING:
     from ensemble.runtime.run import Run
@@ -197,8 +197,3 @@ class Method:
     may_end_early: bool = False
     duration: str = "sampler.num_samples"
     facts: Mapping[str, tuple[int, str]] = dataclasses.field(default_factory=dict)
-
-    @property
-    def learned(self) -> Any:
-        """What the members learn."""
-        return self.members_learn or self.task

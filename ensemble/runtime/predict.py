@@ -1,5 +1,6 @@
 """What members say of a split on the devices: forward passes only, batched, padded and masked."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -76,29 +77,28 @@ class Predictions:
         """
         num_examples = len(inputs)
         size = min(MAX_BATCH_SIZE, 1 << max(num_examples - 1, 0).bit_length())
-        kept: Arrays = {}
-        before: tuple[slice, Any] | None = None
+        parts: list[Arrays] = []
+        predicted: Any = None
 
-        def keep(here: slice, predicted: Any) -> None:
-            for name, one in self._devices.fetch_members(predicted).items():
-                fill(kept, name, here, num_examples, pytrees.merged(np.moveaxis(one, 2, 1)))
+        def keep() -> None:
+            fetched = self._devices.fetch_members(predicted)
+            parts.append({k: pytrees.merged(np.moveaxis(v, 2, 1)) for k, v in fetched.items()})
 
         for start in range(0, num_examples, size):
-            here = slice(start, min(start + size, num_examples))
             batch = np.asarray(inputs[start : start + size])
             # While the devices predict the one before.
             placed = self._devices.put_examples(pad(batch, size))
-            if before is not None:
-                keep(*before)
+            if start:
+                keep()
             # Only now: CPUs would run two programs at once, in twice the memory.
-            before = here, self.program(sets, placed)
-        assert before is not None
-        keep(*before)
-        return kept
+            predicted = self.program(sets, placed)
+        keep()
+        return joined(parts, num_examples)
 
 
-def fill(kept: Arrays, name: str, here: slice, num_examples: int, part: np.ndarray) -> None:
-    """Puts predictions [E, n, ...] of some examples to those of all; more than these may pad."""
-    if name not in kept:
-        kept[name] = np.empty((len(part), num_examples, *part.shape[2:]), part.dtype)
-    kept[name][:, here] = part[:, : here.stop - here.start]
+def joined(parts: Sequence[Arrays], num_examples: int) -> Arrays:
+    """Joins predictions [E, n, ...] of batches to those of all examples; what pads is left out."""
+    return {
+        name: np.concatenate([one[name] for one in parts], axis=1)[:, :num_examples]
+        for name in parts[0]
+    }

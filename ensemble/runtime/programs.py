@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ensemble import pytrees
-from ensemble.runtime.algorithm import Algorithm, Between, Info, Now, Start
+from ensemble.runtime.algorithm import Algorithm, Between, Info, Now, Start, Status
 from ensemble.runtime.devices import Devices
-from ensemble.runtime.status import Status
 from ensemble.sharding.mesh import traced_for
 
 
@@ -99,25 +98,30 @@ class Programs:
 
     # What the loop calls.
 
-    def start(self, found: Start) -> Members:
-        """Starts the members."""
-        arguments = self._arguments(found)
-        where = self.devices.of_members(jax.eval_shape(self._started, *arguments))
-        program = jax.jit(self._traced(self._started), out_shardings=where)
-        members: Members = program(*arguments)
+    @functools.cached_property
+    def shapes(self) -> Members:
+        """The shapes of the members, [num_places, ...]."""
+        members: Members = jax.eval_shape(self._started, *self._arguments(Start()))
         return members
 
-    def shapes(self, found: Start) -> Members:
-        """The shapes of the members, [num_places, ...]."""
-        members: Members = jax.eval_shape(self._started, *self._arguments(found))
+    @functools.cached_property
+    def set_shapes(self) -> Any:
+        """The shapes of one set of parameters of one member."""
+        sets = jax.eval_shape(self._parameters_of, self.shapes, None, np.int32(0))
+        return jax.eval_shape(lambda sets: pytrees.at(sets, (0, 0)), sets)
+
+    def start(self, found: Start) -> Members:
+        """Starts the members."""
+        where = self.devices.of_members(self.shapes)
+        program = jax.jit(self._traced(self._started), out_shardings=where)
+        members: Members = program(*self._arguments(found))
         return members
 
     def _arguments(self, found: Start) -> tuple[Any, ...]:
         """The arguments of the program that starts members."""
         given = jax.tree.map(lambda leaf: leaf[self._numbers % len(leaf)], found.given)
         numbers, given = self.devices.put_members((self._numbers, given))
-        feed = self.algorithm.feed
-        return numbers, given, found.shared, feed.fixed, feed.send(0, 1, 1)
+        return numbers, given, found.shared, self.algorithm.feed.fixed
 
     def advance(
         self, members: Members, shared: Any, first: int, count: int
@@ -133,27 +137,19 @@ class Programs:
             state = self.devices.fetch_members(members.state)
             state = self.devices.put_members(which.change(step, state))
             return members._replace(state=state)
-        data = None if which.data is None else which.data.fixed
+        data = which.data and which.data.fixed
         return self._change(which, members, shared, data, np.int32(step))
 
     def parameters(self, members: Members, shared: Any, step: int) -> Any:
         """What predicts now, [num_places, K, ...], on the devices."""
         return self._parameters(members, shared, np.int32(step))
 
-    def shapes_of_parameters(self, members: Members, shared: Any) -> Any:
-        """The shapes of one set of parameters of one member."""
-        return jax.eval_shape(
-            lambda one, more: pytrees.at(self._parameters_of(one, more, 0), (0, 0)),
-            members,
-            shared,
-        )
-
     def saved(self, members: Members) -> dict[str, Any]:
         """Returns members by the paths of their leaves, [num_places, ...]; without empty ones."""
         leaves = jax.tree.leaves_with_path(members)
         return {_name(path): leaf for path, leaf in leaves if leaf.size}
 
-    def restored(self, arrays: Mapping[str, Any], shared: Any) -> Members:
+    def restored(self, arrays: Mapping[str, Any]) -> Members:
         """The inverse of `saved`, on any devices, which may pad other axes, too.
 
         Raises:
@@ -162,21 +158,17 @@ class Programs:
 
         def one(path: Any, leaf: Any) -> np.ndarray:
             sizes = leaf.shape[1:]
-            if not leaf.size:
-                return np.zeros((self.devices.num_members, *sizes), leaf.dtype)
-            name = _name(path)
-            found = arrays[name]
+            found = arrays[_name(path)] if leaf.size else np.zeros((1, *sizes), leaf.dtype)
             if len(found.shape) != leaf.ndim or found.dtype != leaf.dtype:
-                raise ValueError(f"{name} has the shape {found.shape}, not {leaf.shape}")
-            if found.shape[1:] == sizes:
+                raise ValueError(f"{_name(path)} has the shape {found.shape}, not {leaf.shape}")
+            if leaf.size and found.shape[1:] == sizes:
                 return found
-            found = np.asarray(found)[(slice(None), *map(slice, sizes))]
-            padded = np.zeros((len(found), *sizes), leaf.dtype)
-            padded[tuple(map(slice, found.shape))] = found
+            padded = np.zeros((self.devices.num_members, *sizes), leaf.dtype)
+            common = (slice(None), *map(slice, np.minimum(found.shape[1:], sizes)))
+            padded[common] = np.asarray(found)[common]
             return padded
 
-        template = self.shapes(Start(shared))
-        return self.devices.put_members(jax.tree.map_with_path(one, template))
+        return self.devices.put_members(jax.tree.map_with_path(one, self.shapes))
 
     # Programs.
 
@@ -197,17 +189,13 @@ class Programs:
             return sent, axis, lambda one, key: feed.read(fixed, one, step, key)
         return feed.read(fixed, sent, step), None, lambda one, key: one
 
-    def _started(
-        self, numbers: jax.Array, given: Any, shared: Any, fixed: Any, sent: Any
-    ) -> Members:
-        batch, axis, read = self._batch(fixed, sent, 0, jnp.int32(0))
-
-        def of_member(number: jax.Array, given: Any, batch: Any) -> Members:
+    def _started(self, numbers: jax.Array, given: Any, shared: Any, fixed: Any) -> Members:
+        def of_member(number: jax.Array, given: Any) -> Members:
             now = Now(number, jnp.int32(0), self._key(number), shared, given)
-            state = self.algorithm.init(now, read(batch, now.key))
+            state = self.algorithm.init(now, fixed)
             return Members(number, jnp.int8(Status.ACTIVE), jnp.int32(0), state)
 
-        return self.devices.map_members(of_member, (0, 0, axis))(numbers, given, batch)
+        return self.devices.map_members(of_member)(numbers, given)
 
     def _step(
         self, members: Members, shared: Any, fixed: Any, sent: Any, i: Any, step: Any
@@ -256,18 +244,15 @@ class Programs:
             said = jax.tree.map(
                 lambda all_, leaf: jax.lax.dynamic_update_index_in_dim(all_, leaf, i, 0), said, new
             )
-            if kept is not None and keep is not None:
-                place = keep.before(first + i) - keep.before(first)
-                kept = jax.lax.cond(
-                    keep.before(first + i + 1) > keep.before(first + i),
-                    lambda kept: jax.tree.map(
-                        lambda all_, leaf: all_.at[place].set(leaf),
-                        kept,
-                        self._parameters_of(members, shared, first + i + 1),
-                    ),
-                    lambda kept: kept,
-                    kept,
-                )
+            if keep is not None and kept is not None:
+                before = keep.before(first + i)
+                place = before - keep.before(first)
+
+                def put(kept: Any) -> Any:
+                    sets = self._parameters_of(members, shared, first + i + 1)
+                    return jax.tree.map(lambda all_, leaf: all_.at[place].set(leaf), kept, sets)
+
+                kept = jax.lax.cond(keep.before(first + i + 1) > before, put, lambda k: k, kept)
             return members, said, kept
 
         def zeros(number: int, of_one: Callable[[Members], Any]) -> Any:
@@ -296,6 +281,8 @@ class Programs:
 
     def _parameters_of(self, members: Members, shared: Any, step: Any) -> Any:
         def of_member(member: Members) -> Any:
+            if self.algorithm.parameters is None:
+                return pytrees.at(member.state.variables, None)
             return self.algorithm.parameters(self._now(member, step, shared), member.state)
 
         return self.devices.map_members(of_member)(members)

@@ -1,9 +1,10 @@
-"""A run in a workdir: members start or go on, are shown, saved and, in the end, scored."""
+"""A run in a workdir: members start or go on, are shown, scored and saved."""
 
 import contextlib
 import copy
 import functools
 import logging
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,32 +12,26 @@ import jax
 import numpy as np
 from clu import parameter_overview
 
-from ensemble.config import flatten, trait
-from ensemble.config.pieces import resolve
+from ensemble import pytrees
+from ensemble.config import flatten
 from ensemble.data.source import check_same_data
 from ensemble.draws.store import Draws
 from ensemble.errors import InputError, Interrupted, TrainingError
-from ensemble.fitted import Fitted, OnDisk
 from ensemble.likelihoods.predictive import Predictive
 from ensemble.metrics import values
-from ensemble.notes import conclude, recall, said
-from ensemble.predictor import Ensemble
+from ensemble.notes import recall, said
 from ensemble.report import plots
 from ensemble.report.evaluation import Evaluation
-from ensemble.report.training import training_findings
-from ensemble.run import results
 from ensemble.run.log import Log
 from ensemble.run.opened import Open
 from ensemble.run.progress import Clock, Progress
-from ensemble.run.result import TrainResult
+from ensemble.runtime.algorithm import FAILURES, Status
 from ensemble.runtime.loading import PARAMETERS
-from ensemble.runtime.loop import Loop, Periods
+from ensemble.runtime.loop import Loop, Period, Periods, Rows
 from ensemble.runtime.method import Method
 from ensemble.runtime.predict import Predictions
-from ensemble.runtime.rows import Period, Rows
-from ensemble.runtime.status import FAILURES, Status
 from ensemble.sharding import processes
-from ensemble.task import Comparing
+from ensemble.storage.memory import check_memory
 
 logger = logging.getLogger("ensemble")
 
@@ -74,7 +69,7 @@ class Run:
         self.method = method
         self.numbers = tuple(numbers)
         self.where = where
-        self.config = method.config
+        self.config = config = method.config
         self.task = method.task
         self.clock = clock
         self.others_live = others_live
@@ -82,30 +77,22 @@ class Run:
         self.algorithm = method.algorithm(self.devices, self.numbers)
         self.report = copy.copy(method.report)
         self.report.run = self
-        config = self.config
-        epoch = method.steps_per_epoch
-        periods = Periods(
-            config.log_every_steps,
-            config.eval_every_epochs * epoch,
-            config.checkpoint_every_epochs * epoch,
-        )
+        epochs = (config.eval_every_epochs, config.checkpoint_every_epochs)
+        periods = Periods(config.log_every_steps, *(n * method.steps_per_epoch for n in epochs))
         self.loop = Loop(self.algorithm, self.devices, self.numbers, config.seed, periods, self)
         self.draws = Draws(where.work.draws)
         self.arrays: Any = {}
         self.meta: dict[str, Any] = {}
-        self.scored = self.task.scored()
         self._failed: set[int] = set()
         self._last: dict[str, float] = {}
-        self._seconds = 0.0
-        self._skips_rate = True
+        self._seconds = math.nan  # The first steps compile.
         self._is_described = others_live  # New members are a part of what is described.
 
     @functools.cached_property
     def predict(self) -> Predictions:
         """The program of what sets of parameters say of inputs."""
-        return Predictions(
-            self.method.learned, self.devices, self.report.predict, self.algorithm.passes
-        )
+        learned = self.method.members_learn or self.task
+        return Predictions(learned, self.devices, self.report.predict, self.algorithm.passes)
 
     @property
     def status(self) -> dict[int, Status]:
@@ -120,7 +107,7 @@ class Run:
     @property
     def live(self) -> list[int]:
         """Numbers of the members that have not failed."""
-        return [k for k, s in self.status.items() if s not in FAILURES]
+        return [k for k in self.numbers if k not in self.failed]
 
     # Beginning, and going on.
 
@@ -132,49 +119,49 @@ class Run:
         """
         work = self.where.work
         found = self.where.checkpointer.restore()
-        if found is None:
-            if processes.is_main() and work.metrics.exists():
-                logger.warning("%s has a run without a checkpoint: it starts again.", work.path)
-            return
-        self.arrays, self.meta = found
-        with work.checkpoint_errors():
-            self._check()
-        self.clock = Clock(self.clock.started, **self.meta["clock"])
-        recall(self.meta["notes"])
+        if found is not None:
+            self.arrays, self.meta = found
+            with work.checkpoint_errors():
+                self._check()
+            self.clock = Clock(**{**self.meta["clock"], "started": self.clock.started})
+            recall(self.meta["notes"])
+        elif processes.is_main() and work.metrics.exists():
+            logger.warning("%s has a run without a checkpoint: it starts again.", work.path)
 
     def _check(self) -> None:
         """Refuses to go on with another experiment."""
         path = self.where.work.path
-        counters = self.meta["counters"]
-        goal = self.method.num_steps
-        then = self.meta["dataset"]
+        counters, then = self.meta["counters"], self.meta["dataset"]
         now = self.task.describe()
         remedy = "restore the data or choose another --workdir"
         check_same_data(str(path), then["fingerprint"], now["fingerprint"], remedy)
-        if now.get("teacher") != then.get("teacher"):
+        if counters["step"] > self.goal:
             raise InputError(
-                f"{path} holds a run that has learned from another ensemble, or from none, than "
-                "config.teacher says; restore that ensemble or choose another --workdir"
+                f"the run in {path} has taken {counters['step']} steps, more than the {self.goal} "
+                f"of this configuration; raise config.{self.method.duration}"
             )
-        if counters["step"] > goal:
-            raise InputError(
-                f"the run in {path} has taken {counters['step']} steps, more than the {goal} of "
-                f"this configuration; raise config.{self.method.duration}"
-            )
-        for name, (value, key) in self.method.facts.items():
-            if counters["facts"].get(name) != value:
+        before = {**counters["facts"], "the teacher": then.get("teacher")}
+        teacher = {"the teacher": (now.get("teacher"), "config.teacher")}
+        for name, (value, key) in {**self.method.facts, **teacher}.items():
+            if before.get(name) != value:
                 raise InputError(
-                    f"{name} is {value} in this configuration, and {counters['facts'].get(name)} "
-                    f"in the run in {path}; keep {key} as it was, or choose another --workdir"
+                    f"{name} is {value} in this configuration, and {before.get(name)} in the run "
+                    f"in {path}; keep {key} as it was, or choose another --workdir"
                 )
 
-    def begin(self) -> None:
-        """Starts the members, or puts those of the checkpoint on the devices."""
+    def begin(self, shared: Any = None) -> None:
+        """Starts the members, or puts those of the checkpoint on the devices.
+
+        Args:
+            shared: What members that were there before share; None: it is found.
+        """
         work = self.where.work
         loop = self.loop
         counters = self.meta.get("counters", {})
         if not self.meta:
-            loop.start()
+            if self.algorithm.programs is None:
+                self._check_memory()
+            loop.start(shared)
         else:
             with work.checkpoint_errors(), processes.losses_noticed():
                 rows = Rows(counters["begun"])
@@ -196,6 +183,30 @@ class Run:
 
         processes.from_main(take_files)
 
+    def _check_memory(self) -> None:
+        """Refuses members that do not fit into memory, before anything is computed.
+
+        Devices hold their states. The host holds a copy, which a checkpoint fetches, the parameters
+        that are kept between two lines of metrics, and predictions.
+
+        Raises:
+            InputError: They take more than there is.
+        """
+        programs, keep, number = self.loop.programs, self.algorithm.keep, len(self.numbers)
+        size = pytrees.size(programs.set_shapes)
+        each = min(self.config.log_every_steps, self.goal) // keep.every * size if keep else 0
+        if self.task.dataset is not None:
+            num_scored = sum(self.task.sizes.values()) - self.task.sizes["train"]
+            each += num_scored * self.task.likelihood.num_outputs
+        state = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(programs.shapes))
+        check_memory(
+            (state + 4 * each * number) // processes.count(),
+            f"{number} {self.report.noun}s of {size:,} parameters",
+            "their number or config.log_every_steps, or choose a smaller network",
+            state // processes.count(),
+            list(self.devices.mesh.devices.flat),
+        )
+
     def first_row(self, step: int) -> int:
         """The number of the row of scalars on disk that is of a step."""
         keep = self.algorithm.keep
@@ -213,21 +224,16 @@ class Run:
             TrainingError: No member is alive.
             Interrupted: SIGTERM or Ctrl-C; a checkpoint has been written.
         """
-        where = self.where
-        work = self.where.work
-        loop = self.loop
+        where, loop = self.where, self.loop
         call = None if self.others_live else self.config.on_metrics
-        with contextlib.ExitStack() as stack:
-            self.log = Log(work, loop.step + 1, call, where.keep, processes.is_main())
-            stack.enter_context(contextlib.closing(self.log))
-            ends_early = self.method.may_end_early
-            self.progress = stack.enter_context(
-                Progress(loop.step, self.goal, where.display, may_end_early=ends_early)
-            )
+        ends_early = self.method.may_end_early
+        progress = Progress(loop.step, self.goal, where.display, may_end_early=ends_early)
+        self.log = Log(where.work, loop.step + 1, call, where.keep, processes.is_main())
+        with contextlib.closing(self.log), progress as self.progress:
             if not loop.finished and processes.is_main():
-                work.manifest.remove(work.report)  # It is of less training than is to come.
+                where.work.manifest.remove(where.work.report)  # It is of less training.
             if not loop.step and not self.others_live:
-                shapes = loop.programs.shapes_of_parameters(loop.members, loop.shared)
+                shapes = loop.programs.set_shapes
                 overview = parameter_overview.get_parameter_overview(
                     shapes.get("params", shapes), include_stats=False
                 )
@@ -237,7 +243,7 @@ class Run:
                 processes.wait_for_all("interrupted")
                 raise Interrupted(where.stop.last_line(f" at step {loop.step} of {self.goal}"))
             if not self.others_live and self.report.finish(self):
-                self.save(loop)
+                self.save()
 
     # The loop's observer.
 
@@ -246,9 +252,7 @@ class Run:
         if seconds is None:
             self.clock.compiled()
             self.progress.compiled(step)
-            self._skips_rate = True
-        else:
-            self._seconds += seconds
+        self._seconds += seconds or math.nan
         self.progress.update(step)
 
     def period(self, period: Period) -> None:
@@ -259,68 +263,61 @@ class Run:
             scalars = {tag: v for tag, v in scalars.items() if f"/member_{k:02d}/" not in tag}
         examples = self.report.examples(self, period)
         self._last = scalars
-        if not self._skips_rate and self._seconds:
+        if self._seconds > 0:
             self.clock.seconds_training += self._seconds
             self.clock.member_examples += examples
             self._last = scalars | self.report.rate(examples / self._seconds)
         self._seconds = 0.0
-        self._skips_rate = False
         self._record(period.end, self._last, self.report.headline(scalars))
         keep = self.algorithm.keep
         first, end = map(self.first_row, period[:2])
         if keep is None or end <= first or not processes.is_main():
             return
-        numbers = [*range(first, end)] if keep.only_rows else keep.steps(first, end)
+        numbers = range(first, end) if keep.only_rows else keep.steps(first, end)
         rows = {}
         for name, value in self.report.recorded(self, period).items():
-            if value.ndim == 2:
-                rows[name] = value.T
-            else:  # A name with places for numbers.
-                rows |= {name.format(i): value[..., i].T for i in range(value.shape[-1])}
+            # A name may have a place for numbers.
+            for i, column in enumerate(np.moveaxis(np.atleast_3d(value), 2, 0)):
+                rows[name.format(i)] = column.T
         positions = jax.tree.map(lambda leaf: np.moveaxis(leaf[:, :, 0], 0, 1), period.kept)
         self.draws.append(end, rows, self.report.stripped(positions), list(numbers))
 
-    def evaluate(self, loop: Loop) -> bool:
+    def evaluate(self) -> bool:
         """Scores the live members and their mean on the tracked split, and draws plots.
 
         Returns:
             Whether the run may end.
         """
+        report, loop = self.report, self.loop
         split = self.method.tracked_split
-        step = loop.step
-        self._note_failures(step)
-        if self.others_live and self._failed.issuperset(self.numbers):
+        self._note_failures(loop.step)
+        if self.others_live and not self.live:
             return True
-        scalars = self.report.monitored(self)
-        may_end = bool(processes.from_main(lambda: self.report.may_end(scalars)))
-        shown = self.report.headline(self._last | scalars)
+        scalars = report.monitored(self)
+        may_end = bool(processes.from_main(lambda: report.may_end(scalars)))
+        shown = report.headline(self._last | scalars)
         e = None
-        metrics = {}
-        shown.pop("train loss", None)
-        if self.scored is not None and split is not None and self.report.has_predictions(self):
-            p = self.predictions([split])[split]
-            e = Evaluation(p, np.asarray(self.scored.dataset.targets(split)), split=split)
+        if split and (p := self.predictions([split]).get(split)):
+            e = Evaluation(p, np.asarray(self.task.dataset.targets(split)), split=split)
             metrics = {name: one for name, one in e.metrics.items() if one.in_table}
-            each = [values(member, e.y, metrics) for member in e.test.members]
-            for k, of_member in zip(self.live, each, strict=True):
-                scalars |= {f"{split}/member_{k:02d}/{name}": v for name, v in of_member.items()}
+            for k, member in zip(self.live, e.test.members, strict=True):
+                each = values(member, e.y, metrics)
+                scalars |= {f"{split}/member_{k:02d}/{name}": v for name, v in each.items()}
             whole = values(e.test, e.y)
             for name, value in whole.items():
                 group = "ensemble" if e.metrics[name].of_members else "diversity"
                 scalars[f"{split}/{group}/{name}"] = value
             loss = "nll" if "nll" in whole else e.headline
-            title = e.metrics[loss].title
-            average = float(np.mean([one[loss] for one in each]))
-            found = {f"{split} {e.headline}": whole[e.headline], title: whole[loss]}
-            shown = {**found, f"average {self.report.noun}'s {title}": average, **shown}
-        self._describe(metrics)
-        self._record(step, scalars, shown, stays=True)
-        is_due = step % (_PLOT_EVERY_EPOCHS * self.method.steps_per_epoch) == 0 or loop.finished
-        if e is not None and is_due:
+            found = {f"{split} {e.headline}": whole[e.headline], e.metrics[loss].title: whole[loss]}
+            shown = {**found, **shown}
+        self._describe(metrics if e else ())
+        self._record(loop.step, scalars, shown, stays=True)
+        is_due = loop.step % (_PLOT_EVERY_EPOCHS * self.method.steps_per_epoch) == 0
+        if e and (is_due or loop.finished):
             for name, charts in plots.figures(e).items() if processes.is_main() else ():
-                self.log.image(step, f"{split}/{name}", plots.pixels(charts))
+                self.log.image(loop.step, f"{split}/{name}", plots.pixels(charts))
             if e.test.kind != "several":
-                self.log.histogram(step, f"{split}/uncertainty", e.test.doubt())
+                self.log.histogram(loop.step, f"{split}/uncertainty", e.test.doubt())
         return may_end
 
     def _describe(self, metrics: Iterable[str]) -> None:
@@ -341,12 +338,12 @@ class Run:
             TrainingError: No member is alive.
         """
         found = {}
-        if self.scored is not None and self.report.has_predictions(self):
+        if self.task.dataset is not None and self.report.has_predictions(self):
             found = {name: self.report.predictions(self, name) for name in splits}
         for one in found.values():
             self.loop.fail(one.have_nan())
         self._note_failures(self.loop.step)
-        places = [i for i, s in enumerate(self.loop.status) if s not in FAILURES]
+        places = [self.numbers.index(k) for k in self.live]
         return {name: one.of(places) for name, one in found.items()}
 
     def stops(self, done: bool) -> bool:
@@ -364,28 +361,28 @@ class Run:
         """Seconds that the last checkpoint took; 0: there is none yet."""
         return self.where.checkpointer.seconds
 
-    def save(self, loop: Loop) -> None:
+    def save(self) -> None:
         """Writes a checkpoint."""
         if not self.where.keep:
             return
-        work = self.where.work
         self.where.checkpointer.wait()  # Else the copies of two checkpoints were in memory.
         arrays = self.saved_arrays()
         self.log.flush()
 
         def meta() -> dict[str, Any]:
-            work.check_is_there()
+            self.where.work.check_is_there()
             return {
                 "config": self.config.to_dict(),
-                "counters": self._counters(),
+                "counters": self.counters(),
                 "dataset": self.task.describe(),
                 "clock": self.clock.state(),
                 "notes": said(),
             }
 
-        self.where.checkpointer.save(loop.step, arrays, processes.from_main(meta))
+        self.where.checkpointer.save(self.loop.step, arrays, processes.from_main(meta))
 
-    def _counters(self) -> dict[str, Any]:
+    def counters(self) -> dict[str, Any]:
+        """The numbers of a checkpoint."""
         loop = self.loop
         keep = self.algorithm.keep
         return {
@@ -401,17 +398,19 @@ class Run:
     def saved_arrays(self) -> dict[str, Any]:
         """What a checkpoint holds: arrays [num_places, ...] on the devices, rows on the host."""
         loop = self.loop
-        members = loop.programs.saved(loop.members)
-        arrays: dict[str, Any] = {"members": members, "status": np.asarray(loop.status)}
+        arrays = {"members": loop.programs.saved(loop.members)}
         if loop.shared is not None:
             arrays["shared"] = jax.tree.map(np.asarray, loop.shared)
-        # What predicts, where a program that loads it could not find it among the states.
-        is_apart = not hasattr(loop.members.state, "variables") and self.algorithm.keep is None
-        if self.scored is not None and is_apart and self.report.has_predictions(self):
+        if self.algorithm.parameters is not None and self.has_parameters():
             arrays[PARAMETERS] = loop.parameters()
         if rows := {name: one for name, one in loop.rows.saved().items() if one}:
             arrays["rows"] = rows
         return arrays
+
+    def has_parameters(self) -> bool:
+        """Whether members predict by their states, and not by what they have kept on disk."""
+        predicts = self.task.dataset is not None and self.algorithm.keep is None
+        return predicts and self.report.has_predictions(self)
 
     def _record(
         self,
@@ -424,19 +423,14 @@ class Run:
         epoch = step / self.method.steps_per_epoch
         failed = {"failed_members": sorted(self._failed)} if self._failed else {}
         self.log.scalars(step, scalars, epoch=epoch, **failed)
-        known = {} if self.scored is None else {"epoch": f"{epoch:.1f}"}
+        known = {} if self.task.dataset is None else {"epoch": f"{epoch:.1f}"}
         self.progress.update(step, {**known, **shown}, stays)
 
     def _note_failures(self, step: int) -> None:
         failed = self.failed
         for k in sorted(failed.keys() - self._failed):
-            logger.warning(
-                "%s %d became %s by step %d: it is left out of every mean.",
-                self.report.noun.capitalize(),
-                k,
-                failed[k],
-                step,
-            )
+            line = "%s %d became %s by step %d: it is left out of every mean."
+            logger.warning(line, self.report.noun.capitalize(), k, failed[k], step)
         self._failed |= {*failed}
         if len(failed) == len(self.numbers) and not self.others_live:
             reasons = " or ".join(sorted({*failed.values()}))
@@ -445,57 +439,3 @@ class Run:
                 f"step {step}; {self.report.remedy}, or look for a logarithm or root of a negative "
                 "number in what is learned"
             )
-
-    # The end.
-
-    def _fitted(self) -> Fitted | None:
-        """What the live members predict with, as of a checkpoint; only the main process's."""
-        if self.scored is None:
-            return None
-        arrays: dict[str, Any] = {"members": {}}
-        if self.algorithm.keep is None and self.report.has_predictions(self):
-            arrays[PARAMETERS] = self.devices.fetch_members(self.loop.parameters())
-        if not processes.is_main():
-            return None
-        make = resolve(trait("method", self.config.method, "result"))
-        saved = OnDisk(self.config.to_dict(), arrays, self._counters(), self.live, self.draws)
-        found: Fitted = make(saved)
-        return found
-
-    def result(self) -> TrainResult:
-        """Scores the members, says what there is to say of them, and writes the results."""
-        task = self.task
-        config = self.config
-        report = self.report
-        report.judge(self)
-        predictions = self.predictions([name for name in task.sizes if name != "train"])
-        content = results.content_of(self)
-        content |= report.sections(self, content["timing"])
-        evaluations = results.evaluations_of(self, predictions, content)
-        content |= results.metrics_json(evaluations)
-        evaluation = next(iter(evaluations.values()), None)
-        results.log_stopped(self)
-        fitted = self._fitted()
-        predictor = None
-        if processes.is_main():
-            found = training_findings(content, evaluation, report.remedy)
-            if fitted is not None:
-                identity = self.where.work.identity()
-                parts = [(task, fitted)]
-                predictor = Ensemble(parts, self.live, config.num_devices, identity=identity)
-            conclude(one.text for one in found if one.level == "warning")
-            content["findings"] = [one._asdict() for one in found]
-            content["notes"] = said()
-            if predictor is not None and isinstance(task, Comparing):
-                content |= task.compared(predictor)
-        if self.where.keep:
-            report.write(self)
-            if processes.is_main():
-                results.write_results(self, content, predictions, evaluation)
-        processes.wait_for_all("written")
-        if not processes.is_main():
-            return TrainResult({}, None)
-        result = TrainResult(content, predictor)
-        result.evaluation = evaluation
-        result.data = report.data()
-        return result

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import logging
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,9 +16,12 @@ from jax.sharding import Mesh
 from ensemble import likelihoods, networks, pytrees
 from ensemble.config import settings
 from ensemble.data.batches import normalise
+from ensemble.data.catalogue import load, models_of
+from ensemble.data.dataset import with_quantiles, with_robust_scaling
+from ensemble.data.image_form import parse_size
 from ensemble.data.labels import class_weights, weights_in_batches
-from ensemble.data.source import Examples, Source
-from ensemble.errors import InputError, in_own_code
+from ensemble.data.source import Examples, Request, Source, TableKeys
+from ensemble.errors import InputError, in_own_code, shown
 from ensemble.fitted import LINEAR, WIDTH
 from ensemble.likelihoods.classes import Categorical
 from ensemble.likelihoods.likelihood import Likelihood
@@ -26,14 +30,7 @@ from ensemble.networks import FLOAT32, facts
 from ensemble.networks.logistic_regression import LogisticRegression
 from ensemble.notes import note
 from ensemble.priors import Prior, log_prior, parse_prior, sample_prior
-from ensemble.task import Aux, Defaults, OwnLogLikelihood, Scored
-from ensemble.tasks.learning_data import (
-    check_params,
-    describe,
-    described_dataset,
-    load_source,
-    make_likelihood,
-)
+from ensemble.task import Aux, DrawSections, OwnLogLikelihood
 
 if TYPE_CHECKING:
     from ensemble.data.data_forms import Given
@@ -41,11 +38,14 @@ if TYPE_CHECKING:
 
 OWN = "likelihood"
 """The entry of `params` that holds the likelihood's own parameters, where it has any."""
+_SCALES = ("shift", "scale", "squash", "quantiles")
+"""Arrays of a data set that normalise inputs."""
+logger = logging.getLogger("ensemble")
 _OWN_STREAM = 2**32 - 2  # What a member's key is folded with to start them.
 
 
 @dataclasses.dataclass(frozen=True)
-class Supervised(Defaults):
+class Supervised:
     """A data set and the network that is to learn it.
 
     Attributes:
@@ -74,12 +74,44 @@ class Supervised(Defaults):
         return self.dataset.sizes
 
     def describe(self) -> dict[str, Any]:
-        """Returns what a checkpoint says of what was learned, JSON-ready."""
-        return {**describe(self.dataset), **self.likelihood.to_dict()}
+        """Returns what a checkpoint says of what was learned, JSON-ready.
 
-    def scored(self) -> Scored:
-        """The data, as users have them, and the likelihood."""
-        return Scored(self.dataset, self.likelihood)
+        A program that predicts knows the inputs by it. Another `fingerprint` is another task, and
+        so is another `teacher`, which only some have.
+        """
+        dataset = self.dataset
+        arrays = {name: getattr(dataset, name) for name in _SCALES}
+        return {
+            "name": dataset.name,
+            "input_shape": list(dataset.input_shape),
+            "dtype": dataset.input_dtype.name,
+            **{name: np.asarray(one).tolist() for name, one in arrays.items() if one is not None},
+            "num_examples": dict(dataset.sizes),
+            "fingerprint": dataset.fingerprint,
+            "test_fingerprint": dataset.test_fingerprint,
+            **({"table": dataset.table.content} if dataset.table else {}),
+            **self.likelihood.to_dict(),
+        }
+
+    @property
+    def num_estimators(self) -> int:
+        """K, networks that a member consists of where it learns: 1, unless a method has made more.
+
+        Above 1, `predict` and `Aux.predicted` are [B, K, ...].
+        """
+        return 1
+
+    def compared(self, ensemble: Any) -> dict[str, Any]:
+        """Entries of results.json that lay the result, an `Ensemble`, beside another."""
+        return {}
+
+    def draw_report(self, mesh: Mesh) -> DrawSections | None:
+        """What the report says of a sample of the posterior beside scores.
+
+        Args:
+            mesh: of the devices; all processes call it.
+        """
+        return None
 
     def without_examples(self) -> "Supervised":
         """The same task for predictions alone."""
@@ -112,16 +144,10 @@ class Supervised(Defaults):
             shape = math.prod(self.dataset.input_shape), self.likelihood.num_outputs
             linear = {"kernel": jnp.zeros(shape), "bias": jnp.zeros(shape[1:])}
             variables = {**variables, LINEAR: linear}
-        if not self._has_own:
-            return variables
-        params = variables["params"]
-        if not isinstance(params, Mapping) or OWN in params:
-            raise InputError(
-                f"config.likelihood={self.likelihood.name!r} keeps parameters beside the network's "
-                f"in params[{OWN!r}]; the network's must be a dict without this entry"
-            )
-        own = self.likelihood.init(jax.random.fold_in(rng_key, _OWN_STREAM))
-        return {**variables, "params": {**params, OWN: own}}
+        if self._has_own:
+            own = self.likelihood.init(jax.random.fold_in(rng_key, _OWN_STREAM))
+            variables = {**variables, "params": {**variables["params"], OWN: own}}
+        return variables
 
     def params_shapes(self) -> Any:
         """The shapes of one network's parameters."""
@@ -170,14 +196,12 @@ class Supervised(Defaults):
             own = variables["params"][OWN]
             variables = {**variables, "params": pytrees.without(variables["params"], OWN)}
         fitted = {name: variables[name] for name in (LINEAR, WIDTH) if name in variables}
-        variables = pytrees.without(variables, *fitted)
-        outputs, state = self.network.apply(variables, inputs, train, rng_key)
+        own_variables = pytrees.without(variables, *fitted)
+        outputs, state = self.network.apply(own_variables, inputs, train, rng_key)
         outputs = widened(outputs)
-        if LINEAR in fitted:
+        if linear := fitted.get(LINEAR):
             flat = inputs.reshape((inputs.shape[0], -1))  # Where it is exported, any number.
-            kernel = fitted[LINEAR]["kernel"]
-            bias = fitted[LINEAR]["bias"]
-            outputs += jnp.matmul(flat, kernel, precision=jax.lax.Precision.HIGHEST) + bias
+            outputs += jnp.matmul(flat, linear["kernel"], precision="highest") + linear["bias"]
         return outputs, own, {**state, **fitted}
 
     def log_likelihood(
@@ -229,16 +253,12 @@ class Supervised(Defaults):
 
     def why_no_noise(self) -> str:
         """Why the network's predictions with a key have no noise, or more than that."""
-        if not self.traits.is_random:
+        traits = self.traits
+        if not traits.is_random:
             return "draws no noise"
-        has_state = self.traits.has_state
-        shape = self.dataset.input_shape
-        if not has_state and not facts.has_same_noise(self.network, shape):
-            return (
-                "uses its switch for training for more than Dropout, so that its noise is not "
-                "known without its training"
-            )
-        return ""
+        if traits.has_state or facts.has_same_noise(self.network, self.dataset.input_shape):
+            return ""
+        return "uses its switch for training for more than Dropout"
 
     def check_inputs(self, inputs: np.ndarray, params: Any) -> None:
         """Refuses what the network refuses, if it looks at inputs at all."""
@@ -254,7 +274,12 @@ class Supervised(Defaults):
         return type(self.likelihood) is Categorical and isinstance(module, LogisticRegression)
 
     def own_log_likelihood(self, split: Examples, mesh: Mesh) -> OwnLogLikelihood | None:
-        """The fast gradient of logistic regression."""
+        """A faster sum of `log_likelihood` over a split: that of logistic regression.
+
+        Args:
+            split: the N examples.
+            mesh: of the devices, with the axes of `ensemble.sharding.mesh`.
+        """
         if not self.is_softmax_regression:
             return None
         from ensemble.tasks import linear_likelihood  # Of logistic regression alone.
@@ -278,37 +303,29 @@ def create(config: ml_collections.FrozenConfigDict, data: "Given | None") -> Sup
         InputError: the data cannot be had, or the network or the likelihood do not suit them.
     """
     dataset = load_source(config, data)
-    likelihood = make_likelihood(dataset, config)
-    likelihood = _corrected(likelihood, dataset, config)
+    likelihood = _corrected(make_likelihood(dataset, config), dataset, config)
     network = create_network(config, likelihood, dataset.quantiles)
     task = Supervised(dataset, network, likelihood, parse_prior(config.prior))
     check_network(task, config)
     return task
 
 
-def _corrected(
-    likelihood: Likelihood, dataset: Source, config: ml_collections.FrozenConfigDict
-) -> Likelihood:
+def _corrected(likelihood: Any, dataset: Source, config: ml_collections.FrozenConfigDict) -> Any:
     """The likelihood, whose predictions are corrected for the class weights of a run."""
     spec = config.get("class_weights", "none")
-    smoothing = config.get("label_smoothing", 0.0)
     if spec == "none" or not dataset.class_names:
         return likelihood
-    if smoothing:
+    if smoothing := config.get("label_smoothing"):
         note(
             f"Probabilities are not corrected for config.class_weights={spec!r}, because "
             f"config.label_smoothing={smoothing} changes them too: those of rare classes are too "
             "high. Set one of the two."
         )
         return likelihood
-    classes: Any = likelihood  # As the data have classes.
     labels = dataset.targets("train")
     weights = class_weights(spec, labels, len(dataset.class_names))
-    found: Likelihood = type(classes)(
-        classes.class_names,
-        weights_in_batches(weights, labels, dataset.train_weights, config.batch_size),
-    )
-    return found
+    weights = weights_in_batches(weights, labels, dataset.train_weights, config.batch_size)
+    return type(likelihood)(likelihood.class_names, weights)
 
 
 def restore(config: Mapping[str, Any], description: Mapping[str, Any], params: Any) -> Supervised:
@@ -326,15 +343,15 @@ def restore(config: Mapping[str, Any], description: Mapping[str, Any], params: A
     quantiles = description.get("quantiles")
     network = create_network(config, likelihood, quantiles and np.asarray(quantiles, np.float32))
     task = Supervised(described_dataset(description), network, likelihood)
+    wrong = f"config.model={config['model']!r}, with inputs {task.dataset.input_shape},"
+    remedy = "give the network and the config file of the run"
     try:
         expected = task.params_shapes()
     except Exception as error:  # A network is a program, and may raise anything.
-        raise InputError(
-            f"config.model={config['model']!r} cannot take the inputs {task.dataset.input_shape} "
-            f"that the workdir speaks of: it failed {in_own_code(error)}; use the network of its "
-            "run"
-        ) from None
-    check_params(params, expected, config, task)
+        raise InputError(f"{wrong} failed {in_own_code(error)}; {remedy}") from None
+    found = jax.tree.map(lambda leaf: (leaf.shape[1:], leaf.dtype.kind), params)
+    if found != jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype.kind), expected):
+        raise InputError(f"{wrong} has other parameters than the checkpoint or the draws; {remedy}")
     return task
 
 
@@ -365,17 +382,14 @@ def create_network(
 def check_network(task: Supervised, config: Mapping[str, Any]) -> None:
     """Refuses a network that cannot take the data, before training is compiled.
 
-    One whose predictions of an example depend on the others of a batch is noted.
-
     Raises:
         InputError: The network fails on inputs of this shape, or has other outputs than K numbers,
             or probabilities where logits are meant, or does not compute in the wanted dtype.
     """
-    dataset = task.dataset
-    name = config["model"]
-    kind = task.likelihood.name
+    dataset, likelihood = task.dataset, task.likelihood
+    what = f"config.model={config['model']!r}"
     inputs = jax.ShapeDtypeStruct((2, *dataset.input_shape), dataset.input_dtype)
-    expected = (2, task.likelihood.num_outputs)
+    expected = (2, likelihood.num_outputs)
 
     def forward(rng_key: jax.Array, inputs: jax.Array) -> jax.Array:
         return task.outputs(task.init_variables(rng_key), task.prepare(inputs))[0]
@@ -388,32 +402,118 @@ def check_network(task: Supervised, config: Mapping[str, Any]) -> None:
         raise
     except Exception as error:  # A network is a program, and may raise anything.
         raise InputError(
-            f"config.model={name!r} failed {in_own_code(error)} on inputs of shape "
-            f"{dataset.input_shape}: examples are vectors [F], for networks such as 'mlp', or "
-            "images [H, W, C], channels last; noise and moving statistics are for `train` alone"
+            f"{what} failed {in_own_code(error)} on inputs of shape {dataset.input_shape}: "
+            "examples are vectors [F], for networks such as 'mlp', or images [H, W, C], channels "
+            "last; noise and moving statistics are for `train` alone"
         ) from error
     if shape != expected:
         raise InputError(
-            f"config.model={name!r} maps 2 examples to {shape}; outputs of config.likelihood="
-            f"{kind!r} must be {expected}: flatten each example, as by x.reshape((len(x), -1)), "
-            f"and let the last layer have as many units as the factory is given, {expected[1]}"
+            f"{what} maps 2 examples to {shape}; outputs of config.likelihood={likelihood.name!r} "
+            f"must be {expected}: flatten each example, as by x.reshape((len(x), -1)), and let the "
+            f"last layer have as many units as the factory is given, {expected[1]}"
         )
-    if pytrees.size(task.params_shapes()) > _MAX_COMPUTED:
+    if not likelihood.takes_logits or pytrees.size(task.params_shapes()) > _MAX_COMPUTED:
         return
-    call = facts.Called(task.network, dataset.input_shape)  # It is compiled once.
-    if facts.mixes_examples(call):
-        note(
-            f"The network {name!r} mixes the examples of a batch, also where it predicts: what it "
-            "says of one depends on the others, and on the number of devices. Let each layer leave "
-            "the first axis alone; nn.BatchNorm normalises by statistics of training."
-        )
-    activation = facts.last_activation(call) if task.likelihood.takes_logits else ""
-    if activation:
+    if activation := facts.last_activation(facts.Called(task.network, dataset.input_shape)):
         raise InputError(
-            f"config.model={name!r} ends in a {activation}, and config.likelihood={kind!r} takes "
+            f"{what} ends in a {activation}, and config.likelihood={likelihood.name!r} takes "
             f"logits, to which it applies its own: leave the {activation} out"
         )
 
 
 _MAX_COMPUTED = 1 << 26
 """Parameters, above which a network is not computed before training."""
+
+
+# Data.
+
+
+def load_source(config: ml_collections.FrozenConfigDict, data: "Given | None") -> Source:
+    """Loads what a run learns from.
+
+    Args:
+        config: of the run.
+        data: what a program has handed over instead of `config.dataset`.
+
+    Raises:
+        InputError: the data cannot be had, or not every network can learn them.
+    """
+    request = Request(
+        config.data_dir or None,
+        config.seed,
+        not config.train_on_all,
+        size=parse_size(config.get("resize")),
+        table=table_keys(config),
+        prepares=True,
+    )
+    dataset = load(config.dataset, request) if data is None else data.source(request)
+    if dataset.table is not None:
+        lines = "\n".join(f"  {line}" for line in dataset.table.lines())
+        columns = f"What was made of the columns of {shown(dataset.name)}:\n{lines}"
+        logger.info("%s", columns, extra={"stays": True})
+    if config.get("scaler") == "robust":
+        dataset = with_robust_scaling(dataset)
+    if networks.takes_quantiles(config.model, settings("model", config)):
+        dataset = with_quantiles(dataset)
+    if data is not None:
+        return dataset
+    models = models_of(config.dataset)
+    if models and config.model not in models:
+        raise InputError(
+            f"config.model={config.model!r} must be {' or '.join(models)} for {dataset.name}"
+        )
+    return dataset
+
+
+def table_keys(config: Mapping[str, Any]) -> TableKeys:
+    """What a configuration, nested or not, says of tables; some tasks have no such keys."""
+    kind = "labels" if likelihoods.named(config["likelihood"]).takes_logits else "targets"
+    if "target" not in config:
+        return TableKeys(kind=kind)
+    return TableKeys(
+        config.get("target") or "",
+        config.get("column_types"),
+        config.get("split_by") or "",
+        kind,
+        config.get("na_values"),
+    )
+
+
+def make_likelihood(dataset: Source, config: Mapping[str, Any]) -> Likelihood:
+    """Makes the likelihood of a data set's targets.
+
+    Args:
+        dataset: with training examples.
+        config: of the run.
+
+    Raises:
+        InputError: the name is unknown, or the targets are none that the likelihood can have.
+    """
+    targets = dataset.targets("train")
+    class_names = dataset.class_names or ()
+    own = settings("likelihood", config)
+    found = likelihoods.from_data(config["likelihood"], targets, class_names, **own)
+    kind: Any = likelihoods.named(config["likelihood"])
+    if hasattr(kind, "check_targets"):
+        for split in dataset.sizes:
+            kind.check_targets(dataset.targets(split), split)
+    return found
+
+
+def described_dataset(description: Mapping[str, Any]) -> Source:
+    """Returns a data set without examples, from what a task's `describe` has kept of it."""
+    inputs = np.zeros((0, *description["input_shape"]), description["dtype"])
+    squash, table = description.get("squash"), None
+    if "table" in description:
+        from ensemble.data.tables.table_form import TableForm  # Most data are no tables.
+
+        table = TableForm(description["table"])
+    return Source(
+        name=description["name"],
+        splits={"train": Examples(inputs, np.zeros(0, np.int32))},
+        class_names=tuple(description.get("class_names", ())) or None,
+        shift=np.asarray(description["shift"], np.float32),
+        scale=np.asarray(description["scale"], np.float32),
+        squash=squash and np.asarray(squash, np.float32),
+        table=table,
+    )

@@ -24,7 +24,7 @@ from ensemble.errors import InputError, TrainingError, plural
 from ensemble.predictor import ensemble_of
 from ensemble.report.sections import grid
 from ensemble.run.progress import duration
-from ensemble.run.result import TrainResult
+from ensemble.run.results import TrainResult
 from ensemble.selection import choose, selected_lines, write_chosen
 from ensemble.storage.predictions import HELD_OUT, read_held_out
 from ensemble.storage.trials import SEARCH

@@ -30,7 +30,7 @@ from ensemble.run.progress import duration, open_display
 from ensemble.sharding import processes, signals, startup
 from ensemble.storage.trials import Trial, purpose_of, trials_file
 from ensemble.storage.workdir import Workdir
-from ensemble.tasks.learning_data import load_source
+from ensemble.tasks.supervised import load_source
 
 logger = logging.getLogger("ensemble")
 

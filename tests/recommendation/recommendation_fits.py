@@ -4,10 +4,10 @@ from ensemble.data import Source
 from ensemble.network import Network
 from ensemble.recommendation.dataset import InteractionDataset
 from ensemble.recommendation.factorisation import Factorisation, MatrixFactorisation
-from ensemble.task import Learned
+from ensemble.tasks.supervised import Supervised
 
 
-def learned(task: Factorisation) -> Learned:
+def learned(task: Factorisation) -> Supervised:
     """What samplers take."""
     return task
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from ensemble.methods.chain_report import ChainReport
-from ensemble.run.progress import _readable
 
 
 def make_report(traced=(), **config):
@@ -61,5 +60,4 @@ def test_scalars_are_by_chain_and_the_headline_is_their_mean():
     assert shown["energy error"] == pytest.approx(0.2)
     assert "R-hat" not in shown
     scalars["posterior/chain_00/divergences"] = 1.0
-    divergences = report.headline(scalars)["divergences"]
-    assert (divergences, _readable(divergences)) == (3, "3")  # A count, over all chains.
+    assert report.headline(scalars)["divergences"] == 3  # A count, over all chains.

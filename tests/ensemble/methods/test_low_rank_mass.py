@@ -9,7 +9,7 @@ from run_parts import loop_of, stored
 
 from ensemble.methods import low_rank_mass
 from ensemble.methods.warmup import build_schedule, window_ends
-from ensemble.runtime.rows import Rows
+from ensemble.runtime.loop import Rows
 
 NUM_WIDE = 3
 WIDE = 30.0

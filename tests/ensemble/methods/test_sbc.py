@@ -20,9 +20,7 @@ from ensemble.data import dataset_from_arrays
 from ensemble.methods.kernels import Settings, make_sampler
 from ensemble.methods.log_density import make_log_density
 from ensemble.priors import parse_prior
-from ensemble.task import Defaults
-from ensemble.tasks.learning_data import make_likelihood
-from ensemble.tasks.supervised import Supervised
+from ensemble.tasks.supervised import Supervised, make_likelihood
 
 NUM_SETS = 320
 NUM_EXAMPLES = 30
@@ -38,7 +36,8 @@ SETTINGS = {
 class Regression(Supervised):
     """The log density takes it for any task, so that data sets can be vmapped."""
 
-    own_log_likelihood = Defaults.own_log_likelihood
+    def own_log_likelihood(self, split, mesh):
+        return None
 
 
 def make_task():

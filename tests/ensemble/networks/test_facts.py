@@ -142,23 +142,6 @@ def test_the_last_activation(end, expected):
     assert facts.last_activation(call) == expected
 
 
-@pytest.mark.parametrize(
-    ("function", "expected"),
-    [
-        (lambda x: x - x.mean(0), True),
-        (lambda x: nn.softmax(x @ x.T) @ x, True),
-        (lambda x: jnp.roll(x, 1, 0), True),
-        (lambda x: nn.Dense(2)(nn.relu(nn.Conv(16, (3,))(x))), True),  # It has no axis of channels.
-        (lambda x: nn.LayerNorm()(x), False),
-        (lambda x: nn.BatchNorm(use_running_average=True)(x), False),
-        (lambda x: nn.Dense(3)(nn.tanh(nn.Dense(5000)(x))), False),
-        (lambda x: jnp.log(x), False),  # Not finite.
-    ],
-)
-def test_mixing_of_examples(function, expected):
-    assert facts.mixes_examples(facts.Called(of_inputs(function), (6,))) == expected
-
-
 DENSE = [
     (LinenNetwork(LogisticRegression(3)), (4, 5, 1)),
     (LinenNetwork(LogisticRegression(3, dtype=jnp.bfloat16)), (6,)),

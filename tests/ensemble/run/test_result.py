@@ -9,7 +9,7 @@ import pytest
 from conftest import small_config
 
 import ensemble
-from ensemble.run.result import TrainResult
+from ensemble.run.results import TrainResult
 
 
 @pytest.fixture

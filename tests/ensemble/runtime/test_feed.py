@@ -1,5 +1,7 @@
 """Batches: their order is of (seed, epoch, member), whatever sends them."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from conftest import make_blobs
 from ensemble.data.batches import epoch_batches
 from ensemble.data.dataset import dataset_from_arrays
 from ensemble.runtime.devices import Devices
-from ensemble.runtime.feed import Batches, shuffled
+from ensemble.runtime.feed import Batches
 
 SEED = 3
 SIZE = 32
@@ -26,13 +28,12 @@ def test_the_order_follows_from_seed_epoch_and_member(per_member, on_devices):
         devices,
         NUMBERS,
         source,
-        shuffled(len(inputs), SIZE, SEED),
-        weigh=lambda examples, targets: None,
+        functools.partial(epoch_batches, len(inputs), SIZE, SEED),
+        weights=None,
         prepare=lambda inputs: inputs,
         augment=None,
         seed=SEED,
         num_steps=3 * steps,
-        log_every=100,
         per_member=per_member,
         on_devices=on_devices,
     )

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 from run_parts import Silent, stored
 
-from ensemble.runtime.algorithm import Algorithm, Between, Info, every
+from ensemble.runtime.algorithm import Algorithm, Between, Info, Status, every
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.feed import Fixed
-from ensemble.runtime.loop import Loop, Pace, Periods
-from ensemble.runtime.rows import Rows
-from ensemble.runtime.status import Status
+from ensemble.runtime.loop import Loop, Pace, Periods, Rows
 
 MEMBERS = 3
 
@@ -124,7 +122,7 @@ def test_axes_may_be_padded_otherwise():
     x = saved["state/x"]
     for size in (3, 5):
         other = np.pad(x, ((0, 0), (0, 1)))[:, :size]
-        members = loop.programs.restored({**saved, "state/x": other}, None)
+        members = loop.programs.restored({**saved, "state/x": other})
         found = loop.devices.fetch_members(members.state["x"])
         np.testing.assert_array_equal(found[:, :3], x[:, :3])
         assert (found[:, 3] == (x[:, 3] if size == 5 else 0)).all()
@@ -173,18 +171,16 @@ def test_saving_takes_a_small_part_of_the_time(seconds, saved):
     class Saving(Silent):
         save_seconds = seconds
 
-        def __init__(self):
-            self.steps = []
+        def save(self):
+            steps.append(loop.step)
 
-        def save(self, loop):
-            self.steps.append(loop.step)
-
+    steps = []
     saving = Saving()
     devices = Devices(MEMBERS, jax.devices()[:1])
     loop = Loop(walk(), devices, range(MEMBERS), 0, Periods(3, 0, 3), saving)
     loop.start()
     loop.go(9)
-    assert saving.steps == saved
+    assert steps == saved
 
 
 def test_what_evaluations_take_is_no_time_of_steps():
@@ -194,7 +190,7 @@ def test_what_evaluations_take_is_no_time_of_steps():
         def advanced(self, step, seconds):
             self.seconds += seconds or 0
 
-        def evaluate(self, loop):
+        def evaluate(self):
             time.sleep(0.3)
             return False
 

@@ -10,7 +10,6 @@ from ensemble import networks
 from ensemble.data import dataset_from_arrays
 from ensemble.methods.log_density import make_log_density
 from ensemble.priors import parse_prior
-from ensemble.task import Defaults
 from ensemble.tasks import linear_likelihood
 from ensemble.tasks.supervised import Supervised
 
@@ -20,7 +19,8 @@ NUM_CLASSES = 4
 class General(Supervised):
     """The same task, which takes the general way."""
 
-    own_log_likelihood = Defaults.own_log_likelihood
+    def own_log_likelihood(self, split, mesh):
+        return None
 
 
 def make_task(num_examples=203):
