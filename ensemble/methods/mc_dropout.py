@@ -25,8 +25,6 @@ from ensemble.runtime.method import Method
 from ensemble.runtime.streams import Stream
 from ensemble.task import Learned, PredictingTask
 
-_NOUNS = ("member", "dropout mask")
-
 
 def predict_pass(
     task: PredictingTask, one: Any, number: Any, inputs: jax.Array
@@ -40,7 +38,6 @@ def predict_pass(
 class DropoutReport(training.DescentReport):
     """Report of members that predict in passes."""
 
-    noun, set_noun = _NOUNS
     predict = staticmethod(predict_pass)
 
 
@@ -77,5 +74,5 @@ def fitted(saved: OnDisk) -> Fitted:
         sets={**found.sets, OWN: np.asarray(keys)},
         predict=predict_pass,
         num_passes=saved.config["num_draws"],
-        nouns=_NOUNS,
+        nouns=("member", "dropout mask"),
     )
