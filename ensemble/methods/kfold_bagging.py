@@ -170,10 +170,6 @@ class Bagging(training.DescentReport):
         def step(now: Now, state: Descending, batch: Any) -> Any:
             return base.step(now._replace(step=now.step + self.trial), state, batch)
 
-        def due(taken: int) -> bool:
-            first = epoch if self.trial else 0  # Trials end with an evaluation.
-            return taken >= first and (taken % epoch == 0 or taken == self.num_steps)
-
         def restart(now: Now, states: Any, status: jax.Array, setting: Any) -> Any:
             def one(number: jax.Array, key: jax.Array) -> Any:
                 again = now._replace(number=number, key=key)
@@ -184,11 +180,12 @@ class Bagging(training.DescentReport):
 
         found = training.stopping_early(
             base._replace(init=lambda now, _: begin(now, self.can_be_linear, 1), step=step),
+            task,
             devices,
-            due,
             config.early_stopping_epochs,
-            training.held_loss(task, devices),
             training.blocks(devices, task.dataset, "train", rows, size, self.weights),
+            epoch,
+            epoch if self.trial else 0,  # Trials end with an evaluation.
             criteria,
         )
         if self.can_be_linear:
@@ -196,7 +193,8 @@ class Bagging(training.DescentReport):
         if self.trial:
             length = found.steps_per_program
             trials = Trials(found, devices, numbers, config.seed, length)
-            trials.bagging, trials.restarts = self, Between(due, restart, Fixed(), of_all=True)
+            trials.bagging = self
+            trials.restarts = Between(lambda step: False, restart, Fixed(), of_all=True)
             found = found._replace(programs=trials)
         return found
 

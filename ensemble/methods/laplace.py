@@ -10,7 +10,7 @@ are batches of the training data, whose curvature is added up.
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +37,6 @@ from ensemble.tasks.supervised import OWN, Supervised
 _LIKELIHOODS = ("categorical", "gaussian", "gaussian_homoscedastic")
 _TRIED = np.logspace(-2, 5, 22)
 """Precisions of the prior, which are tried on the validation split."""
-_NOUNS = ("member", "draw")
 _PRECISIONS = np.logspace(-4, 8, 241)
 """Precisions of the prior, among which the marginal likelihood chooses."""
 _JACOBIAN_BYTES = 1 << 26
@@ -66,27 +65,21 @@ class LaplaceState(NamedTuple):
 class LaplaceReport(Report):
     """Report of a run of Laplace approximations."""
 
-    charts: ClassVar[Mapping[str, str]] = {}
-    noun, set_noun = _NOUNS
-
     def has_predictions(self, run: Any) -> bool:
         """At the end."""
         return bool(run.loop.finished)
 
     def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
         """The prior of each member."""
-        found = run.devices.fetch_members(run.loop.parameters())[OF_METHOD]
-        prior = found["prior_precision"][:, 0].tolist()
-        structure = self.config.laplace.structure
-        return {"laplace": {"structure": structure, "prior_precision": prior}}
+        precisions = run.devices.fetch_members(run.loop.members.state.precision)
+        return {"laplace": {"prior_precision": precisions.tolist()}}
 
 
 def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
     """Makes the method of a configuration.
 
     Raises:
-        InputError: The network, the likelihood or the run that is begun from do not suit it, or it
-            takes too much memory.
+        InputError: The network, the likelihood or the run that is begun from do not suit it.
     """
     _check(config, task)
     remedy = "set config.laplace.prior_precision to a larger number, such as 100"
@@ -198,7 +191,9 @@ def fitted(saved: OnDisk) -> Fitted:
         InputError: The curvature is not complete.
     """
     passes = saved.config["num_draws"] or 1
-    return loading.fitted(saved, predict=_predict_of(saved.config), num_passes=passes, nouns=_NOUNS)
+    return loading.fitted(
+        saved, predict=_predict_of(saved.config), num_passes=passes, nouns=("member", "draw")
+    )
 
 
 def _start(config: Any, task: Supervised) -> Start:

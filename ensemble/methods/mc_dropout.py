@@ -24,8 +24,6 @@ from ensemble.runtime.devices import Devices
 from ensemble.runtime.method import Method
 from ensemble.tasks.supervised import Supervised
 
-_NOUNS = ("member", "dropout mask")
-
 
 def predict_pass(
     task: Supervised, one: Any, number: Any, inputs: jax.Array
@@ -39,7 +37,6 @@ def predict_pass(
 class DropoutReport(training.DescentReport):
     """Report of members that predict in passes."""
 
-    noun, set_noun = _NOUNS
     predict = staticmethod(predict_pass)
 
 
@@ -75,5 +72,5 @@ def fitted(saved: OnDisk) -> Fitted:
         sets={**found.sets, OWN: np.asarray(keys)},
         predict=predict_pass,
         num_passes=saved.config["num_draws"],
-        nouns=_NOUNS,
+        nouns=("member", "dropout mask"),
     )

@@ -58,8 +58,6 @@ class SWAGState(NamedTuple):
 class SWAGReport(training.DescentReport):
     """Report of members that predict with draws."""
 
-    set_noun = "draw"
-
     def has_predictions(self, run: Any) -> bool:
         """At the end."""
         return bool(run.loop.finished)
@@ -67,7 +65,7 @@ class SWAGReport(training.DescentReport):
 
 def fitted(saved: OnDisk) -> Fitted:
     """The draws of members that are on disk."""
-    return loading.fitted(saved, nouns=("member", SWAGReport.set_noun))
+    return loading.fitted(saved, nouns=("member", "draw"))
 
 
 def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:

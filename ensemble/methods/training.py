@@ -158,14 +158,8 @@ def create(
             found = wrap(found, devices, numbers)
         if not patience:
             return found
-        return stopping_early(
-            found,
-            devices,
-            lambda step: step > 0 and (step % epochs.steps == 0 or step == steps),
-            patience,
-            held_loss(learned, devices),
-            validation(learned, devices, f"config.early_stopping_epochs={patience}"),
-        )
+        data = validation(learned, devices, f"config.early_stopping_epochs={patience}")
+        return stopping_early(found, learned, devices, patience, data, epochs.steps)
 
     return of_members(
         given_config,
@@ -373,11 +367,12 @@ class StoppingEarly(NamedTuple):
 
 def stopping_early(
     algorithm: Algorithm,
+    task: Learned,
     devices: Devices,
-    due: Callable[[int], bool],
     patience: int,
-    loss: Callable[[Any, Batch], jax.Array],
     data: Batch,
+    epoch: int,
+    first: int = 1,
     criteria: Callable[[jax.Array], jax.Array] = lambda losses: losses,
 ) -> Algorithm:
     """Makes members that stop without progress, and predict with their best variables.
@@ -386,11 +381,12 @@ def stopping_early(
 
     Args:
         algorithm: Algorithm of members whose state has `variables`.
-        devices: Placement of the members.
-        due: Whether they are judged after so many steps.
+        task: Task of the members.
+        devices: Their placement.
         patience: Evaluations without a better criterion after which a member stops.
-        loss: `(variables, blocks) -> []` of one member.
         data: Blocks, with an axis of members after the first if they hold out rows of their own.
+        epoch: Steps between two evaluations.
+        first: First step after which there may be one.
         criteria: Makes criteria of the losses [num_places].
     """
 
@@ -401,7 +397,10 @@ def stopping_early(
         moving, info = algorithm.step(now, state.moving, batch)
         return state._replace(moving=moving), info
 
-    axis = 1 if data.weights.ndim > 2 else None
+    def due(taken: int) -> bool:
+        return taken >= first and (taken % epoch == 0 or taken == algorithm.num_steps)
+
+    loss, axis = held_loss(task, devices), 1 if data.weights.ndim > 2 else None
 
     def judge(now: Now, states: StoppingEarly, status: jax.Array, data: Batch) -> Any:
         moving = states.moving.variables
