@@ -100,7 +100,7 @@ def draw(points: list[dict[str, Any]], xlabel: str, path: str) -> None:
 
     x = axis(xlabel, powers)
     y = axis("seconds", np.log10([*curves.values()]))
-    chart = Chart("Random-walk Metropolis on a mixture of four normals", x, y, size=(640, 400))
+    chart = Chart("Random-walk Metropolis on a mixture of four normals", x, y)
     for k, (label, curve) in enumerate(curves.items()):
         chart.curve(powers, np.log10(curve), f"chain-{k}", label)
     pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)

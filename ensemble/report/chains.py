@@ -26,7 +26,7 @@ def chain_findings(results: Results) -> list[Finding]:
         One finding on agreement, and others on step sizes, divergences and properties.
     """
     posterior = results["posterior"]
-    if posterior.get("rhat_max") is None or "ess_bulk_min" not in posterior:
+    if "ess_bulk_min" not in posterior:
         return []  # Walks have findings of their own.
     return [_agreement(results, posterior), *_faults(results, posterior), *_worth(results)]
 

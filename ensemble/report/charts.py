@@ -143,8 +143,7 @@ def learning_curves(records: Sequence[Mapping[str, Any]], names: Mapping[str, st
         points = points[(np.abs(points) < 1e30).all(axis=1)]
         if len(points):
             title = f"{split} {names[score]}"
-            y = Axis(title, is_share=score == "accuracy")
-            chart = Chart(f"{title} during training", Axis(progress), y)
+            chart = Chart(f"{title} during training", Axis(progress), Axis(title))
             stride = -(-len(points) * len(wanted) // _MAX_CURVES)
             kind, name = ("ours", "ensemble") if who == "ensemble" else ("each", "members")
             xs, ys = points[::stride].T

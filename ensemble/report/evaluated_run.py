@@ -50,6 +50,7 @@ class EvaluatedRun:
             `failed_members`.
         config: of the run, a nested dict.
         description: of the data set, as of `Task.describe`.
+        noun: what a member is called.
         likelihood: of the run.
         why_no_data: reason why `dataset` is None, as a sentence.
     """
@@ -79,15 +80,11 @@ class EvaluatedRun:
         self.results = results
         self.config = results["config"]
         self.description = results["dataset"]
+        self.noun = "chain" if "num_chains" in self.config else "member"
         if why := trait("task", self.config["task"], "why_not_evaluated"):
             raise InputError(f"{self.work.path} {why}")
         self.data_dir = data_dir or self.config["data_dir"]
         self.likelihood = likelihoods.from_dict(self.config["likelihood"], self.description)
-
-    @property
-    def noun(self) -> str:
-        """What a member is called."""
-        return "chain" if "num_chains" in self.config else "member"
 
     @functools.cached_property
     def test(self) -> StoredPredictions:

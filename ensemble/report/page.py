@@ -75,10 +75,9 @@ def _grid(found: Iterable[Chart], *more: str) -> str:
 
 
 def _legend(chart: Chart) -> str:
-    items = "".join(
-        f'<span><i class="{kind}"></i>{escaped(name)}</span>' for kind, name in chart.legend.items()
-    )
-    return f'<div class="legend">{items}</div>' if len(chart.legend) > 1 else ""
+    names = {mark.kind: mark.name for mark in chart.marks if mark.name}
+    items = [f'<span><i class="{kind}"></i>{escaped(name)}</span>' for kind, name in names.items()]
+    return f'<div class="legend">{"".join(items)}</div>' if len(names) > 1 else ""
 
 
 def _table(head: Iterable[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -54,10 +54,9 @@ def pixels(panels: Sequence[Chart]) -> NDArray:
 
     columns = min(_COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
-    size: Any = np.max([one.size for one in panels], axis=0) / 85 * (columns, rows)
     with rc_context(fname=_RC), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
-        canvas = FigureCanvasAgg(Figure(size, dpi=100, layout="constrained"))
+        canvas = FigureCanvasAgg(Figure((4.7 * columns, 3.1 * rows), dpi=100, layout="constrained"))
         for i, chart in enumerate(panels):
             _draw(canvas.figure.add_subplot(rows, columns, i + 1), chart)
         canvas.draw()

@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from ensemble.errors import visible
 
 Range = tuple[float, float]
+_WIDTH, _HEIGHT = 400, 264
+"""Pixels of a chart; a page scales it."""
 _THUMBNAIL = (96, 96)
 _QUALITY = 80
 
@@ -84,14 +86,12 @@ class Chart:
         title: what the chart shows, also for screen readers.
         x: horizontal axis.
         y: vertical axis.
-        size: (width, height) in pixels; a page scales it.
         marks: of the chart, from back to front.
     """
 
     title: str
     x: Axis
     y: Axis
-    size: tuple[int, int] = (400, 264)
     marks: list[Mark] = field(default_factory=list)
 
     def add(self, shape: str, kind: str, xs: Any, ys: Any, name: str = "") -> None:
@@ -109,19 +109,13 @@ class Chart:
         x, y = ([mark[i] for mark in self.marks] for i in (2, 3))
         return self.x.fitted(x), self.y.fitted(y)
 
-    @property
-    def legend(self) -> dict[str, str]:
-        """Names by kind of mark."""
-        return {mark.kind: mark.name for mark in self.marks if mark.name}
-
     def svg(self) -> str:
         """Returns the chart as an SVG element."""
-        width, height = self.size
         x, y = self.axes
         left = 10 + 6.7 * max([3, *(len(text) for _, text in y.ticks)])
-        right = width - 14
+        right = _WIDTH - 14
         top = 26
-        bottom = height - 40
+        bottom = _HEIGHT - 40
         body = f"<title>{escaped(self.title)}</title>"
         for value, text in y.ticks:
             at = y.at(value, bottom, top)
@@ -130,13 +124,13 @@ class Chart:
         for value, text in x.ticks:
             body += _text(x.at(value, left, right), bottom + 17, text)
         body += _text(2, 13, y.label, "start")
-        body += _text((left + right) / 2, height - 4, x.label)
+        body += _text((left + right) / 2, _HEIGHT - 4, x.label)
         for mark in self.marks:
             xs = x.at(mark.xs, left, right)
             ys = np.clip(y.at(mark.ys, bottom, top), top, bottom)
             path = _path(xs, ys, mark.shape == "dots")
             body += f'<path class="{mark.shape} {mark.kind}" d="{path}"/>'
-        return f'<svg class="plot" viewBox="0 0 {width} {height}" role="img">{body}</svg>'
+        return f'<svg class="plot" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{body}</svg>'
 
 
 def _path(xs: NDArray, ys: NDArray, are_dots: bool) -> str:

@@ -26,8 +26,10 @@ def training_findings(
     failed = results["failed_members"]
     if failed:
         reasons = " or ".join(sorted(set(failed.values())))
-        text = f"{len(failed)} of {results['num_members']} became {reasons} and are left out: "
-        text += f"{', '.join(map(str, failed))}; {remedy}."
+        text = (
+            f"{len(failed)} of {results['num_members']} became {reasons} and are left out: "
+            f"{', '.join(map(str, failed))}; {remedy}."
+        )
         found.append(Finding("failed_members", "warning", text, {"failed": len(failed)}))
     if "posterior" in results:
         from ensemble.report.chains import chain_findings  # Imports ArviZ.
