@@ -160,7 +160,7 @@ class Poisson(Family):
         return xp.where(y > 0, of_some - 0.5 * xp.log(2 * math.pi * least), -self.rate)
 
     def cdf(self, y: Array) -> Array:
-        """Of JAX, in float32, to some 1e-3."""
+        """The CDF; JAX has it in float32, to some 1e-3."""
         xp = self.xp
         k = xp.maximum(xp.floor(y), 0)
         found = self._exact(k) if xp is np else self._single_precision(k)
