@@ -160,7 +160,7 @@ class Poisson(Family):
         return xp.where(y > 0, of_some - 0.5 * xp.log(2 * math.pi * least), -self.rate)
 
     def cdf(self, y: Array) -> Array:
-        """Of JAX, in float32, to some 1e-3."""
+        """The CDF; JAX has it in float32, to some 1e-3."""
         xp = self.xp
         k = xp.maximum(xp.floor(y), 0)
         found = self._exact(k) if xp is np else self._single_precision(k)
@@ -244,7 +244,8 @@ def deviance(x: Array, mean: Array) -> Array:
     odd = near * (1 / 3 + square * (1 / 5 + square * (1 / 7 + square / 9)))
     series = 1 / total + 2 * x / total**2 * odd
     far = (x * xp.log(x / mean) - apart) / xp.where(is_near, 1, apart) ** 2
-    return xp.where(is_near, series, far) * apart**2
+    # Not `apart`, of which slopes would be summed in another order.
+    return xp.where(is_near, series, far) * (x - mean) ** 2
 
 
 def _cube_root_cdf(k: Array, rate: Array, dispersion: Array) -> Array:

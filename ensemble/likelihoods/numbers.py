@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.special
 
+from ensemble import pytrees
 from ensemble.errors import InputError
 from ensemble.likelihoods import families
 from ensemble.likelihoods.likelihood import Likelihood, Params
@@ -341,13 +342,18 @@ class NumberLikelihood(Likelihood):
         return outputs.astype(jnp.float32).reshape(*outputs.shape[:-1], *self.shift.shape, -1)
 
     def log_prob(self, params: Params, outputs: Array, targets: Any) -> Array:
-        return self.joint(self.family(self.predict(params, outputs)).log_density(targets))
-
-    def joint(self, log_probs: Array) -> Array:
-        """The sum [B] over the targets, if there are several."""
         if not self.shift.ndim:
-            return log_probs
-        return sum(log_probs[..., d] for d in range(self.num_targets))
+            return self.log_density(params, outputs, targets)
+        parts = jnp.split(outputs, self.num_targets, axis=-1)
+        found = [
+            one.log_density(pytrees.at(params, d), parts[d], targets[..., d])
+            for d, one in enumerate(self.likelihoods)
+        ]
+        return jnp.stack(found, axis=-1).sum(axis=-1)
+
+    def log_density(self, params: Params, outputs: Array, targets: Any) -> Array:
+        """`log_prob` of the only target."""
+        return self.family(self.predict(params, outputs)).log_density(targets)
 
 
 class LocationScale(NumberLikelihood):

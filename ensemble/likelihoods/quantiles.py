@@ -135,7 +135,7 @@ class QuantileRegression(NumberLikelihood):
         z = jnp.concatenate([median + down, median, median + up], axis=-1)
         return {"quantile": self.shift[..., None] + self.scale[..., None] * z}
 
-    def log_prob(self, params: Params, outputs: Array, targets: Any) -> Array:
+    def log_density(self, params: Params, outputs: Array, targets: Any) -> Array:
         """Minus the pinball loss [B] of standardised targets: maximised, but no density."""
         quantiles = self.predict(params, outputs)["quantile"]
-        return self.joint(-pinball(quantiles, self.levels, targets).mean(axis=-1) / self.scale)
+        return -pinball(quantiles, self.levels, targets).mean(axis=-1) / self.scale

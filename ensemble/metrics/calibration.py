@@ -15,8 +15,7 @@ RANGE = (0.05, 20.0)
 MIN_ERRORS = 5
 MIN_ROWS = 30
 """Wrong (and right) predictions of classes, or rows of numbers, that determine a factor."""
-_NEAR_END = 0.1  # Of the logarithm of a factor.
-_WORST = 1e99
+_NUM_TRIED = 25
 _FOLDS = 5
 _REPEATS = 4
 
@@ -43,19 +42,20 @@ def fit_scale(p: Any, y: NDArray) -> float | None:
         rightly.
     """
 
+    def nll(log_factor: float) -> float:
+        return float(-np.mean(p.scaled(math.exp(log_factor)).log_prob(y)))
+
+    tried = np.linspace(math.log(RANGE[0]), math.log(RANGE[1]), _NUM_TRIED)
+    values = np.nan_to_num([nll(one) for one in tried], nan=np.inf, posinf=np.inf)
+    best = int(np.argmin(values))
+    if not np.isfinite(values[best]) or best in (0, len(tried) - 1):
+        return None
     import scipy.optimize  # Half a second, of those that calibrate alone.
 
-    def nll(log_factor: float) -> float:
-        found = float(-np.mean(p.scaled(math.exp(log_factor)).log_prob(y)))
-        return found if math.isfinite(found) else _WORST
-
-    ends = np.log(RANGE)
-    best = scipy.optimize.minimize_scalar(
-        nll, bounds=ends, method="bounded", options={"xatol": 1e-6}
+    found = scipy.optimize.minimize_scalar(
+        nll, bounds=tried[[best - 1, best + 1]], method="bounded", options={"xatol": 1e-6}
     )
-    if best.fun == _WORST or np.abs(ends - best.x).min() < _NEAR_END:
-        return None
-    return 1.0 if nll(0.0) - best.fun <= 1e-12 else float(math.exp(best.x))
+    return 1.0 if nll(0.0) - found.fun <= 1e-12 else float(math.exp(found.x))
 
 
 def scale_gain(p: Any, y: NDArray) -> Estimate | None:
