@@ -123,7 +123,7 @@ def write_records(
         InputError: the folder is there or cannot be written, an example cannot be read, or nothing
             is left of a part.
     """
-    from array_record.python.array_record_module import ArrayRecordWriter  # As in `Records`.
+    from array_record.python.array_record_module import ArrayRecordWriter  # As above.
 
     arrays: dict[str, Any] = {}
     done = 0
