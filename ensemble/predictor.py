@@ -124,7 +124,7 @@ class Ensemble:
 
         Args:
             inputs: An array [N, ...]. Of a table a data frame, a mapping of columns or a list of
-                rows, whose columns are found by name, or an array [N, C] of all columns in order.
+                rows, whose columns are found by name.
                 Images may be [N, C, H, W], and grey or RGB whatever the training images were.
 
         Returns:

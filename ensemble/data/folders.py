@@ -43,6 +43,8 @@ def pictures(files: Sequence[Path], size: Size | None) -> Stored:
     Raises:
         InputError: No file is an image, or their sizes differ.
     """
+    import PIL.ImageOps  # Only where pictures are read.
+
     found, faults = _read(files, _header)
     if not found:
         raise _unusable(faults, len(files))
@@ -57,7 +59,6 @@ def pictures(files: Sequence[Path], size: Size | None) -> Stored:
         )
     target = "L" if {mode for _, mode, _ in found} <= {*_GREY} else "RGB"
     example = (*(size or first), len(target))
-    import PIL.ImageOps  # Only where pictures are read.
 
     def read(rows: NDArray) -> NDArray:
         images = np.empty((len(rows), *example), np.uint8)

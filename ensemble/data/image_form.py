@@ -85,9 +85,11 @@ def in_form(inputs: NDArray, shape: tuple[int, ...]) -> NDArray:
     if inputs.ndim == 4 and inputs.shape[1] in (1, 3) and inputs.shape[2:] == shape[:2]:
         inputs = np.moveaxis(inputs, 1, -1)
     channels = inputs.shape[-1], shape[2]
-    if inputs.shape[1:-1] == shape[:2] and channels == (1, 3):
+    if inputs.shape[1:-1] != shape[:2]:
+        return inputs
+    if channels == (1, 3):
         return np.repeat(inputs, 3, axis=-1)
-    if inputs.shape[1:-1] == shape[:2] and channels == (3, 1):
+    if channels == (3, 1):
         grey = inputs.astype(np.float64) @ _GREY_WEIGHTS  # Exact, of whole numbers.
         if inputs.dtype.kind != "f":
             grey = np.floor(grey + 0.5)  # As Pillow rounds.

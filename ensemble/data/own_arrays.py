@@ -145,9 +145,11 @@ def check_arrays(given: Parts, name: str, stays_on_disk: bool = False) -> Parts:
             x = x[..., None]
         if is_channels_first(shape):
             x = np.moveaxis(x, 1, -1)
-        kept: Any = x if stays_on_disk else x.astype(dtype, copy=False)
-        if stays_on_disk:
-            kept = Stored(np.arange(len(x)), x.shape[1:], dtype, x.__getitem__)
+        kept: Any = (
+            Stored(np.arange(len(x)), x.shape[1:], dtype, x.__getitem__)
+            if stays_on_disk
+            else x.astype(dtype, copy=False)
+        )
         parts[part] = Examples(kept, given.parts[part].targets)
     if is_channels_first(shape):
         note(

@@ -36,17 +36,15 @@ logger = logging.getLogger("ensemble")
 
 def _reader(file: Path, example: tuple[int, ...], dtype: np.dtype) -> Callable[[NDArray], NDArray]:
     """Returns a function that reads inputs [n, ...] of a file of records by indices [n]."""
+    from array_record.python.array_record_module import ArrayRecordReader  # Only for records.
+
+    reader = ArrayRecordReader(str(file), _READ)
     lock = threading.Lock()  # A reader is of one thread at a time, and has own threads.
-    opened: list[Any] = []
 
     def read(rows: NDArray) -> NDArray:
         try:
             with lock:
-                if not opened:
-                    from array_record.python import array_record_module  # Only for records.
-
-                    opened.append(array_record_module.ArrayRecordReader(str(file), _READ))
-                content = b"".join(opened[0].read(rows.tolist()))
+                content = b"".join(reader.read(rows.tolist()))
             return np.frombuffer(content, dtype).reshape(len(rows), *example)
         except (RuntimeError, ValueError, IndexError) as error:
             for row in rows[:, None] if len(rows) > 1 else ():
@@ -88,18 +86,18 @@ def given_records(name: str, request: Request) -> Parts:
             file = folder / f"{part}{_SUFFIX}"
             targets = arrays[f"{part}_targets"]
             known = Summary(*(arrays[f"{part}_{column}"] for column in Summary._fields))
-            read = _reader(file, example, dtype)
             if not file.is_file():
                 raise ValueError(f"{file} is missing")
+            read = _reader(file, example, dtype)
             with contextlib.suppress(CorruptDataError):  # Whoever reads the record will name it.
                 if digest_examples(read(np.arange(1))) != known.digests[:1]:
                     raise ValueError(f"{file} is of another folder")
             inputs: Any = Stored(np.arange(len(targets)), example, dtype, read, known)
             parts[part] = Examples(inputs, targets)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"{name} is damaged ({in_one_line(error, 200)}); restore it, or write it again by "
-            "ensemble convert"
+            f"{name} is damaged or truncated ({in_one_line(error, 200)}); restore it, or write it "
+            "again by ensemble convert"
         ) from error
     return Parts(parts, class_names=names and tuple(names), weights=arrays.get(WEIGHTS))
 
@@ -125,7 +123,7 @@ def write_records(
         InputError: the folder is there or cannot be written, an example cannot be read, or nothing
             is left of a part.
     """
-    from array_record.python.array_record_module import ArrayRecordWriter  # As in `Records`.
+    from array_record.python.array_record_module import ArrayRecordWriter  # As above.
 
     arrays: dict[str, Any] = {}
     done = 0

@@ -11,6 +11,7 @@ there is not is carved from `train` as for own data.
 import collections
 import concurrent.futures
 import contextlib
+import functools
 import importlib.util
 import json
 import logging
@@ -18,7 +19,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -251,10 +252,23 @@ def _classes(text: str) -> list[str]:
     return found
 
 
+def _decode(encoded: bytes, is_grey: bool, size: Size | None) -> NDArray | None:
+    """Decodes an image, uint8 [H, W] or [H, W, 3]; returns None if it is damaged."""
+    import cv2  # Only for such sets: it takes a third of Pillow's time.
+
+    flags = cv2.IMREAD_GRAYSCALE if is_grey else cv2.IMREAD_COLOR_RGB
+    image = cv2.imdecode(np.frombuffer(encoded, np.uint8), flags) if encoded else None
+    if image is None or size is None:
+        return image
+    import PIL.Image  # Only where images are resized.
+
+    return np.asarray(resize_and_crop(PIL.Image.fromarray(image), size))
+
+
 def _read_split(
-    prepared: PreparedSet, keys: tuple[str, str], split: str, size: Size | None
-) -> tuple[Stored, NDArray, Callable[[Sequence[int]], Iterator[bytes]]]:
-    """Makes the images of a split, which are decoded when they are read.
+    prepared: PreparedSet, keys: tuple[str, str], split: str, size: Size | None, in_memory: bool
+) -> Examples:
+    """Reads the images and labels of a split, -1 where there is none.
 
     Args:
         prepared: The set.
@@ -262,13 +276,10 @@ def _read_split(
         split: Split of TFDS.
         size: (height, width) to which images are brought by `image_form.resize_and_crop`; None:
             they have one size.
-
-    Returns:
-        Images [N, H, W, C]; labels int32 [N] of the examples that were read so far, -1 if there is
-        none; and a function that reads encoded images by their rows, without decoding them.
+        in_memory: If False, images [N, H, W, C] are decoded when they are read.
 
     Raises:
-        InputError: The first image cannot be decoded.
+        InputError: A record cannot be read, or memory cannot hold the images.
     """
     *sides, channels = prepared.features[keys[0]].shape
     num_classes = prepared.features[keys[1]].num_classes
@@ -290,23 +301,14 @@ def _read_split(
             labels[row] = label
             yield content
 
-    def decode(row: int, content: bytes) -> NDArray:
-        import cv2  # Only for such sets: it takes a third of Pillow's time.
-
-        flags = cv2.IMREAD_GRAYSCALE if channels == 1 else cv2.IMREAD_COLOR_RGB
-        image = cv2.imdecode(np.frombuffer(content, np.uint8), flags) if content else None
-        if image is None:
-            raise fault(row, "cannot be decoded")
-        if size is not None:
-            import PIL.Image  # Only where images are resized.
-
-            image = np.asarray(resize_and_crop(PIL.Image.fromarray(image), size))
-        return image
-
+    decode = functools.partial(_decode, is_grey=channels == 1, size=size)
     is_any_size = size is not None or None in sides
-    if is_any_size:
-        sides = decode(0, next(encoded([0]))).shape[:2]
-    example = (*sides, 1 if channels == 1 else 3)
+    if size is None and None in sides:
+        first = decode(next(encoded([0])))
+        if first is None:
+            raise fault(0, "cannot be decoded")
+        sides = first.shape[:2]
+    example = (*(size or sides), 1 if channels == 1 else 3)
 
     def read(rows: NDArray) -> NDArray:
         images = np.empty((len(rows), *example), np.uint8)
@@ -315,7 +317,9 @@ def _read_split(
             # Images of a known size are mostly small: they decode in 8 microseconds, and threads
             # that hand over the interpreter lock that often are no faster.
             apply = pool.map if is_any_size else map
-            for i, image in enumerate(apply(decode, places, encoded(places))):
+            for i, image in enumerate(apply(decode, encoded(places))):
+                if image is None:
+                    raise fault(places[i], "cannot be decoded")
                 if image.shape[:2] != example[:2]:
                     found, expected = (f"{one[0]}x{one[1]}" for one in (image.shape, example))
                     raise InputError(
@@ -326,8 +330,13 @@ def _read_split(
                 images[i] = image.reshape(example)
         return images
 
-    stored = Stored(np.arange(len(labels)), example, np.dtype(np.uint8), read, is_encoded=True)
-    return stored, labels, encoded
+    every = np.arange(len(labels))
+    images: Any = Stored(every, example, np.dtype(np.uint8), read, is_encoded=True)
+    if in_memory:
+        check_size(Parts({split: Examples(images, labels)}), str(prepared.directory))
+        return Examples(read(every), labels)
+    collections.deque(encoded(range(len(labels))), 0)  # Only their labels are kept.
+    return Examples(images, labels)
 
 
 def _keys_of(prepared: PreparedSet) -> tuple[str, str]:
@@ -388,15 +397,8 @@ def given_tfds(name: str, request: Request, in_memory: bool = False) -> Parts:
     parts = dict[str, Examples]()
     only_test = request.only_test and "test" in prepared.sizes
     for split in ["test"] if only_test else [one for one in SPLITS if one in prepared.sizes]:
-        stored, labels, encoded = _read_split(prepared, keys, split, request.size)
-        inputs: Any = stored
-        part = Examples(inputs, labels)
-        if in_memory:
-            check_size(Parts({split: part}), name)
-            part = Examples(stored.read(stored.rows), labels)
-        else:
-            collections.deque(encoded(range(len(labels))), 0)
-        if labels.min() >= 0:
+        part = _read_split(prepared, keys, split, request.size, in_memory)
+        if part.targets.min() >= 0:
             parts[split] = part
         else:  # They are kept secret.
             note(f"{name}: the split {split} has no labels, and is not used.")

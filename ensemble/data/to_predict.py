@@ -1,6 +1,5 @@
 """Inputs to predict, as a command line names them: images, an npz file, or a whole data set."""
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -76,6 +75,5 @@ def inputs_of(paths: Sequence[str], config: Mapping[str, Any]) -> list[Part]:
 def are_images(paths: Sequence[str]) -> bool:
     """Whether all paths are of folders, or of files that are to be images."""
     return not any(map(is_remote, paths)) and all(
-        file.exists() and file.suffix != ".npz" and not zipfile.is_zipfile(file)
-        for file in map(local_path, paths)
+        file.exists() and file.suffix != ".npz" for file in map(local_path, paths)
     )

@@ -112,8 +112,7 @@ def infer(column: Column, name: str, decimal: str = ".") -> Column:
             return as_kind(column, name, kind, form, decimal)
         except InputError:
             good = [text for text in texts if read_table.is_read(text, kind, form, decimal)]
-            share = sum(map(counts.__getitem__, good)) / sum(map(counts.__getitem__, texts))
-            if 0.5 < share < 1:
+            if len(texts) / 2 < len(good) < len(texts):
                 raise
     detail = ""
     if forms:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,16 +43,12 @@ def load_table(name: str, request: Request) -> Source:
     """
     asked = request.table
     files = read_files(name)
-    first = next(iter(files))
-    decimal = _decimal_of(files[first])
+    decimal = _decimal_of(next(iter(files.values())))
     parts = {
         part: Examples._make(take_target(columns, asked.target, name))
         for part, columns in files.items()
     }
-    target: Any = parts[first].targets
-    kind = asked.kind or kind_of_target(
-        target.without(asked.na_values or ()), asked.target, decimal
-    )
+    kind = asked.kind or target_of_files(name, asked.target)
     return dataset_from_frames(Parts(parts, True, kind), name, request, decimal)
 
 
