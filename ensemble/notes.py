@@ -68,4 +68,4 @@ def collected() -> Iterator[list[str]]:
         yield lines
     finally:
         # Runs in threads may have said the same: the one that ends is found by identity.
-        del _collections[[one is lines for one in _collections].index(True)]
+        _collections[:] = [one for one in _collections if one is not lines]

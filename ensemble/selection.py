@@ -75,6 +75,8 @@ def choose(workdirs: Sequence[str | os.PathLike[str]], by: str) -> dict[str, Any
     if by not in SELECT_BY:
         raise InputError(f"by={by} must be one of {', '.join(SELECT_BY)}")
     runs = [EvaluatedRun(one) for one in workdirs]
+    if not runs:
+        raise InputError("There are no workdirs to select from. Give some")
     for run in runs:
         _check(run, runs[0], by)
     each = [_log_densities(run, by) for run in runs]

@@ -14,7 +14,7 @@ from ensemble.errors import InputError, in_one_line
 from ensemble.sharding import processes
 from ensemble.storage.files import make_folder
 from ensemble.storage.manifest import Manifest
-from ensemble.storage.workdir import REMEDIES, cannot_write, numbers_in
+from ensemble.storage.workdir import FULL, cannot_write, numbers_in
 
 logger = logging.getLogger("ensemble")
 
@@ -117,7 +117,7 @@ class Checkpointer:
         except (InputError, jax.errors.JaxRuntimeError):  # The latter where a process is lost.
             raise
         except Exception as error:
-            reasons = (words for words in REMEDIES if words in str(error))
+            reasons = (words for words in FULL if words in str(error))
             raise cannot_write(self._workdir, next(reasons, in_one_line(error))) from None
 
     def _written(self) -> None:

@@ -23,12 +23,8 @@ logger = logging.getLogger("ensemble")
 
 UNFINISHED = ".orbax-checkpoint-tmp"
 """What the name of a checkpoint ends with while Orbax writes it."""
-REMEDIES = {
-    os.strerror(errno.ENOSPC): "free space there",
-    os.strerror(errno.EDQUOT): "free space there",
-    os.strerror(errno.EFBIG): "raise the limit on the size of files (ulimit -f)",
-}
-"""What the system says of a disk that is full, or has become so for this user, and what helps."""
+FULL = [os.strerror(one) for one in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)]
+"""What the system says of a disk that is full, or has become so for this user."""
 
 
 def numbers_in(checkpoints: epath.Path) -> list[int]:
@@ -261,14 +257,14 @@ def with_config(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def cannot_write(workdir: epath.Path, reason: str) -> InputError:
     """The line for a workdir that a run cannot write to any more."""
-    remedy = next((one for words, one in REMEDIES.items() if words in reason), "")
+    is_full = any(words in reason for words in FULL)
     is_there = (workdir / "config.json").exists() and os.strerror(errno.ENOENT) not in reason
-    if not workdir.exists() or not (remedy or is_there):
+    if not workdir.exists() or not (is_full or is_there):
         return InputError(
             f"{workdir}, or what is in it, was removed while the run wrote to it ({reason}); "
             "restore it and run the same command, or start the run again"
         )
     return InputError(
-        f"{workdir} cannot be written: {reason}; {remedy or 'fix that there'} and run the same "
+        f"{workdir} cannot be written: {reason}; free space or fix that there and run the same "
         "command: it resumes from the last whole checkpoint, if there is one"
     )

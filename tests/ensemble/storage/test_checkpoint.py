@@ -130,7 +130,7 @@ def test_a_disk_that_fills_up_in_a_save_is_said_at_the_close(small_disk):
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    said = f"{small_disk} cannot be written: No space left on device; free space there and run"
+    said = f"{small_disk} cannot be written: No space left on device; free space or fix that"
     assert done.stdout.startswith(said)
     _, meta = Checkpointer(epath.Path(small_disk) / "checkpoints").restore()
     assert "number" in meta

@@ -37,11 +37,11 @@ def nothing(workdir):
 @pytest.mark.parametrize(
     ("removed", "reason", "line"),
     [
-        (nothing, FULL, f"cannot be written: {FULL}; free space there"),
-        (nothing, LARGE, f"cannot be written: {LARGE}; raise the limit on the size of files"),
-        (nothing, DENIED, f"cannot be written: {DENIED}; fix that there"),
+        (nothing, FULL, f"cannot be written: {FULL}; free space or fix"),
+        (nothing, LARGE, f"cannot be written: {LARGE}; free space or fix"),
+        (nothing, DENIED, f"cannot be written: {DENIED}; free space or fix that there"),
         (nothing, f"[Errno 2] {MISSING}: 'manifest'", "was removed while the run wrote to it"),
-        (the_first_file, FULL, f"cannot be written: {FULL}; free space there"),
+        (the_first_file, FULL, f"cannot be written: {FULL}; free space or fix"),
         (the_first_file, DENIED, "was removed while the run wrote to it"),
         (everything, FULL, "was removed while the run wrote to it"),
         (everything, DENIED, "was removed while the run wrote to it"),
