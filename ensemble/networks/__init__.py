@@ -45,8 +45,6 @@ Factory = Callable[..., Any]
 FLOAT32 = "float32"
 """Value of `config.dtype` that leaves every network as it is."""
 _NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
-QUANTILES = "input_quantiles"
-"""The argument of a factory that is given quantiles of its inputs."""
 _FACTORIES = (
     "it is called as factory(num_outputs), and must return a Linen module, or an object with the "
     "functions init and apply, such as ensemble.networks.from_functions(init, apply) or "
@@ -90,7 +88,7 @@ def create(
         settings: Keywords for the factory: `ensemble.config.settings`.
         dtype: Type that it computes in, a value of `config.dtype`; parameters, outputs and state
             stay float32.
-        quantiles: Quantiles of its inputs, `Source.quantiles`, for a factory that takes them.
+        quantiles: Quantiles of its inputs, `Source.quantiles`, for an embedding.
         packing: Part of the network that an estimator of a packed ensemble has; None: all of it.
 
     Raises:
@@ -100,13 +98,13 @@ def create(
     factory = MODELS.load(name)
     known = _parameters(factory)
     options = dict(settings)
-    if quantiles is not None and QUANTILES in known:
-        options[QUANTILES] = tuple(map(tuple, quantiles.tolist()))
-    elif takes_quantiles(name, settings):
-        raise InputError(
-            f"model={name!r} asks for {QUANTILES}, which only tables and feature vectors in "
-            "memory have; use 'mlp' without an embedding, or 'cnn' for pictures"
-        )
+    if takes_quantiles(settings):
+        if quantiles is None:
+            raise InputError(
+                f"model={name!r} embeds numbers, which only tables and feature vectors in memory "
+                "have; use 'mlp' without an embedding, or 'cnn' for pictures"
+            )
+        options["input_quantiles"] = tuple(map(tuple, quantiles.tolist()))
     if dtype != FLOAT32:
         options["dtype"] = getattr(jnp, dtype)
     if packing is not None:
@@ -131,15 +129,9 @@ def create(
     return as_network(made, name)
 
 
-def takes_quantiles(name: str, settings: Mapping[str, Any] = _NO_SETTINGS) -> bool:
-    """Whether a network needs quantiles: an argument `input_quantiles`, or an embedding.
-
-    It is then given those of each feature as the network sees it, over the training examples, at 65
-    levels evenly spaced from 0 to 1, as tuples [F][65].
-    """
-    argument = _parameters(MODELS.load(name)).get(QUANTILES)
-    is_embedded = settings.get("embedding", NO_EMBEDDING) != NO_EMBEDDING
-    return argument is not None and (is_embedded or argument.default is argument.empty)
+def takes_quantiles(settings: Mapping[str, Any]) -> bool:
+    """Whether a network with these settings embeds numbers by their quantiles."""
+    return bool(settings.get("embedding", NO_EMBEDDING) != NO_EMBEDDING)
 
 
 def _parameters(factory: Factory) -> Mapping[str, inspect.Parameter]:

@@ -453,7 +453,7 @@ def load_source(config: ml_collections.FrozenConfigDict, data: "Given | None") -
         logger.info("%s", columns, extra={"stays": True})
     if config.get("scaler") == "robust":
         dataset = with_robust_scaling(dataset)
-    if networks.takes_quantiles(config.model, settings("model", config)):
+    if networks.takes_quantiles(settings("model", config)):
         dataset = with_quantiles(dataset)
     if data is not None:
         return dataset
