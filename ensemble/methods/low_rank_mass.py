@@ -141,6 +141,7 @@ def fit(
 
 def _main_directions(rows: np.ndarray, count: int) -> np.ndarray:
     """The directions [K, P] in which rows [N, P] vary most, so many at most."""
+    rows = np.linalg.qr(rows, mode="r")  # [min(N, P), P], which vary as the rows do.
     last = len(rows) - 1
     span = max(last - count + 1, 0), last
     # Less work than singular values.
