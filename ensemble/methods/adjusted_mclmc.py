@@ -50,7 +50,7 @@ def make(settings: Settings, logdensity_fn: LogDensityFn, *_: Any) -> Sampler:
         key_momentum, key_steps = jax.random.split(jax.random.fold_in(rng_key, TUNING))
         moving = _with_direction(key_momentum, state)
         found = _descend(key_steps, moving, settings.step_size, logdensity_fn)
-        return HMCState(found.position, found.logdensity, found.logdensity_grad)
+        return HMCState(found.position, *found[2:])
 
     def transition(
         rng_key: jax.Array, before: HMCState, step_size: jax.Array, inverse_mass: Any, t: jax.Array
@@ -70,7 +70,7 @@ def make(settings: Settings, logdensity_fn: LogDensityFn, *_: Any) -> Sampler:
         )
         key_momentum, key_accept = jax.random.split(rng_key)
         moved, info, error = propose(key_accept, _with_direction(key_momentum, before))
-        state = HMCState(moved.position, moved.logdensity, moved.logdensity_grad)
+        state = HMCState(moved.position, *moved[2:])
         drawn = draw_info(state, info, error, step_size)
         return state, drawn._replace(num_gradients=2 * number)
 

@@ -94,10 +94,6 @@ class PosteriorReport(KeptReport):
             self._drawn = {key: (counted, summarise(tracked_scalars(counted)))}
         return self._drawn[key]
 
-    def predicting(self, run: Any) -> Any:
-        """Returns the places of the draws that predict among those that count."""
-        return run.draws.predicting(self.most) - self.first
-
     def single_draw(self, run: Any, split: str) -> dict[str, float]:
         """Returns the mean scores of single draws of the live chains on a split."""
         rows = [run.numbers.index(k) for k in run.live]
@@ -113,7 +109,8 @@ class PosteriorReport(KeptReport):
             found = self.single_draw(run, self.split)
             scalars = {f"{self.split}/average_draw/{name}": one for name, one in found.items()}
         if processes.is_main():  # Which alone has the draws.
-            scalars |= convergence_scalars(*self.drawn(run), self.predicting(run))
+            predicting = run.draws.predicting(self.most) - self.first
+            scalars |= convergence_scalars(*self.drawn(run), predicting)
         return scalars
 
     def headline(self, scalars: Mapping[str, float]) -> dict[str, float]:
@@ -146,7 +143,7 @@ class PosteriorReport(KeptReport):
         """Returns the entry `posterior` of results.json, on the main process."""
         rate = timing["member_examples_per_second"]
         per_second = rate and rate / self.task.num_train_examples
-        predicting = self.predicting(run) if self.traced else ()
+        predicting = run.draws.predicting(self.most) - self.first if self.traced else ()
         return {
             **convergence_section(*self.drawn(run), self.config, self.traced, predicting),
             "tracked_split": self.split,

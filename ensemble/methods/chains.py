@@ -175,7 +175,7 @@ def _algorithm(
     if report.tuning:
         between.append(Between(lambda step: step == 0, tune, feed))
     if ends:
-        estimate = functools.partial(_estimate_mass, ends)
+        estimate = functools.partial(low_rank_mass.estimate, ends)
         between.append(Between(ends.__contains__, estimate, on_host=True))
     return Algorithm(
         init=init,
@@ -248,9 +248,3 @@ def _observed(report: ChainReport, info: Any, params: Any, tracked: Any) -> dict
         found = draw_scalars(task.likelihood, rows, predicted, tracked.targets, tracked.mask)
         scalars |= pytrees.at(found, 0)
     return dict(scalars)
-
-
-def _estimate_mass(ends: Mapping[int, int], step: int, chains: Chain) -> Chain:
-    """Computes the mass of every chain where a window ends, on the host."""
-    mass = low_rank_mass.estimate(chains.adaptation.mass, ends[step])
-    return chains._replace(adaptation=chains.adaptation._replace(mass=mass))

@@ -170,14 +170,11 @@ def _least_curvature(
         return (scale * grads).reshape(location.size, -1)
 
     size = location.size
-    operator = scipy.sparse.linalg.LinearOperator(
-        (size, size), matvec=lambda v: in_z(v)[:, 0], matmat=in_z, dtype=float
-    )
     start = np.random.default_rng(0).normal(size=(size, min(most, max(1, size // 10))))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # It says that it could go on.
         values, vectors = scipy.sparse.linalg.lobpcg(
-            operator, start, largest=False, maxiter=_ITERATIONS, tol=1e-2
+            in_z, start, largest=False, maxiter=_ITERATIONS, tol=1e-2
         )
     stretch = 1 / np.sqrt(np.maximum(values, 1e-6))
     return {"directions": vectors.T.reshape(-1, *shape), "stretch": stretch}

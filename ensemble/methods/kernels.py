@@ -105,9 +105,9 @@ class Sampler(NamedTuple):
             num_warmup - 1: mclmc's; else None.
     """
 
-    init: Callable[[jax.Array, Any], Chain]
-    step: Callable[[jax.Array, Chain, jax.Array], tuple[Chain, DrawInfo]]
-    tune: Callable[[jax.Array, Chain], Chain] | None = None
+    init: Callable[..., Chain]
+    step: Callable[..., tuple[Chain, DrawInfo]]
+    tune: Callable[..., Chain] | None = None
 
 
 def make_sampler(

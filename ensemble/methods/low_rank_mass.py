@@ -9,6 +9,7 @@ The devices keep the draws of a window. Where it ends, the host computes the mas
 float64: products of covariances of draws and of gradients have few digits left in float32.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -74,24 +75,27 @@ def keep(mass: LowRankMass, place: jax.Array, state: HMCState) -> LowRankMass:
     )
 
 
-def estimate(masses: LowRankMass, num_draws: int) -> LowRankMass:
+def estimate(ends: Mapping[int, int], step: int, chains: Any) -> Any:
     """Ends a window, on the host.
 
     Args:
-        masses: [C, ...] of all chains.
-        num_draws: of the window.
+        ends: Result of `ensemble.methods.warmup.window_ends`.
+        step: Draw after which a window ends.
+        chains: `ensemble.methods.kernels.Chain` [C, ...].
 
     Returns:
         The same with the mass for the next window, and without draws.
     """
+    masses = chains.adaptation.mass
     found = []
     for k in range(len(masses.draws)):
         before, draws, grads = pytrees.at(masses, k)
-        found.append(fit(draws[:num_draws], grads[:num_draws], before))
+        found.append(fit(draws[: ends[step]], grads[: ends[step]], before))
     nothing = np.zeros_like(masses.draws)
     # Processes that share a chain may round differently.
     inverse = processes.tree_from_main(jax.tree.map(lambda *each: np.stack(each), *found))
-    return LowRankMass(inverse, nothing, nothing)
+    mass = LowRankMass(inverse, nothing, nothing)
+    return chains._replace(adaptation=chains.adaptation._replace(mass=mass))
 
 
 def fit(
@@ -141,6 +145,7 @@ def fit(
 
 def _main_directions(rows: np.ndarray, count: int) -> np.ndarray:
     """The directions [K, P] in which rows [N, P] vary most, so many at most."""
+    rows = np.linalg.qr(rows, mode="r")  # [min(N, P), P], which vary as the rows do.
     last = len(rows) - 1
     span = max(last - count + 1, 0), last
     # Less work than singular values.

@@ -97,8 +97,7 @@ def join(
 
     def each(function: Callable[[Any], Any], state: IntegratorState) -> IntegratorState:
         position, momentum, log_density, grads = state
-        of_each = function(position), function(momentum), log_density, function(grads)
-        return IntegratorState(*of_each)
+        return IntegratorState(function(position), function(momentum), log_density, function(grads))
 
     joined = each(lambda tree: ravel_pytree(tree)[0], state)
     return joined, lambda vector: logdensity_fn(split(vector)), functools.partial(each, split)

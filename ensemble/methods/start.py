@@ -1,6 +1,5 @@
 """Chains start at draws of the prior, around a maximum, or at what another run has found."""
 
-import logging
 from typing import Any
 
 import jax
@@ -23,8 +22,6 @@ from ensemble.storage import weights
 from ensemble.storage.workdir import Workdir
 from ensemble.task import LogDensity, Modelled
 from ensemble.tasks.supervised import Supervised
-
-logger = logging.getLogger("ensemble")
 
 _MAP_ITERATIONS = 1000
 
@@ -122,9 +119,6 @@ def find_map(task: Any, density: LogDensity) -> Any:
 
     Returns:
         The parameters at the maximum.
-
-    Raises:
-        InputError: The log density is not finite at the start.
     """
     coordinates = None
     params = task.init_variables(jax.random.key(0))["params"]
@@ -148,10 +142,7 @@ def find_map(task: Any, density: LogDensity) -> Any:
         return -float(value), -np.asarray(grad, np.float64)
 
     start = np.asarray(flat_start, np.float64)
-    if not np.isfinite(objective(start)[0]):
-        raise InputError("the log density is not finite where the search for the MAP starts")
     limits = {"maxiter": _MAP_ITERATIONS, "maxfun": 2 * _MAP_ITERATIONS, "ftol": 1e-9, "gtol": 0}
     result = scipy.optimize.minimize(objective, start, jac=True, method="L-BFGS-B", options=limits)
-    logger.info("MAP: log density %.2f nats after %d iterations.", -result.fun, result.nit)
     params = to_params(coordinates, unravel(jnp.asarray(result.x, jnp.float32)))
     return processes.tree_from_main(params)
