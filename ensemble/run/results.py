@@ -97,7 +97,18 @@ def result_of(run: Run) -> TrainResult:
     content |= report.sections(run, content["timing"])
     evaluation = None
     for split in (name for name in REPORTED_SPLITS if name in predictions):
-        e = _evaluation(run, predictions[split], split, content, with_baselines=not evaluation)
+        p, source = predictions[split], task.dataset
+        strata = source.strata(split)
+        draw = content.get("single_draw", {}).get(split)
+        e = Evaluation(
+            p,
+            np.asarray(source.targets(split)),
+            baselines=[] if evaluation else baselines(p, source, split, MAX_PRODUCTS),
+            groups=None if strata is None else strata.groups,
+            chains=None if draw is None else {"draw": draw},
+            noun=report.noun,
+            split=split,
+        )
         evaluation = evaluation or e
         found = pytrees.without(e.table.json(), "single_draw")  # Of all splits it is there.
         content.setdefault("metrics", {})[split] = found.pop("metrics")
@@ -131,24 +142,6 @@ def result_of(run: Run) -> TrainResult:
     result.evaluation = evaluation
     result.data = report.data()
     return result
-
-
-def _evaluation(
-    run: Run, p: Any, split: str, content: dict[str, Any], with_baselines: bool
-) -> Evaluation:
-    """The evaluation of predictions of a split."""
-    source = run.task.dataset
-    strata = source.strata(split)
-    draw = content.get("single_draw", {}).get(split)
-    return Evaluation(
-        p,
-        np.asarray(source.targets(split)),
-        baselines=baselines(p, source, split, MAX_PRODUCTS) if with_baselines else [],
-        groups=None if strata is None else strata.groups,
-        chains=None if draw is None else {"draw": draw},
-        noun=run.report.noun,
-        split=split,
-    )
 
 
 def _log_stopped(run: Run) -> None:
