@@ -147,8 +147,9 @@ def result_of(run: Run) -> TrainResult:
 def _log_stopped(run: Run) -> None:
     """Logs when members stopped early."""
     taken = run.devices.fetch_members(run.loop.members.taken)
-    epochs = taken[run.loop.status == Status.STOPPED_EARLY] // run.method.steps_per_epoch
-    if len(epochs):
+    steps = taken[run.loop.status == Status.STOPPED_EARLY]
+    if len(steps):
+        epochs = steps // run.method.steps_per_epoch
         line = "%d of %d members stopped early, at epochs %d to %d."
         numbers = len(epochs), len(run.numbers), min(epochs), max(epochs)
         logger.info(line, *numbers, extra={"stays": True})
