@@ -367,7 +367,7 @@ class StoppingEarly(NamedTuple):
 
 def stopping_early(
     algorithm: Algorithm,
-    task: Learned,
+    task: Supervised,
     devices: Devices,
     patience: int,
     data: Batch,

@@ -88,12 +88,8 @@ def _check_is_shared(work: Workdir) -> None:
         InputError: It is; in all processes.
     """
 
-    def mark() -> str:
-        name = f".seen_by_all_{secrets.token_hex(8)}"
-        (work.path / name).write_text("")
-        return name
-
-    path = work.path / processes.from_main(mark)
+    path = work.path / processes.from_main(lambda: f".seen_by_all_{secrets.token_hex(8)}")
+    processes.from_main(path.touch)
     try:
         processes.check_same(f"files of --workdir={work.path}", path.exists())
     finally:

@@ -95,7 +95,17 @@ def result_of(run: Run) -> TrainResult:
     content |= report.sections(run, content["timing"])
     evaluation = None
     for split in (name for name in REPORTED_SPLITS if name in predictions):
-        e = _evaluation(run, predictions[split], split, content, with_baselines=not evaluation)
+        p, source = predictions[split], task.dataset
+        strata = source.strata(split)
+        e = Evaluation(
+            p,
+            np.asarray(source.targets(split)),
+            baselines=[] if evaluation else baselines(p, source, split),
+            groups=None if strata is None else strata.groups,
+            draw=content.get("single_draw", {}).get(split, {}),
+            noun=report.noun,
+            split=split,
+        )
         evaluation = evaluation or e
         found = pytrees.without(e.table.json(), "single_draw")  # Of all splits it is there.
         content.setdefault("metrics", {})[split] = found.pop("metrics")
@@ -129,28 +139,12 @@ def result_of(run: Run) -> TrainResult:
     return result
 
 
-def _evaluation(
-    run: Run, p: Any, split: str, content: dict[str, Any], with_baselines: bool
-) -> Evaluation:
-    """The evaluation of predictions of a split."""
-    source = run.task.dataset
-    strata = source.strata(split)
-    return Evaluation(
-        p,
-        np.asarray(source.targets(split)),
-        baselines=baselines(p, source, split) if with_baselines else [],
-        groups=None if strata is None else strata.groups,
-        draw=content.get("single_draw", {}).get(split, {}),
-        noun=run.report.noun,
-        split=split,
-    )
-
-
 def _log_stopped(run: Run) -> None:
     """Logs when members stopped early."""
     taken = run.devices.fetch_members(run.loop.members.taken)
-    epochs = taken[run.loop.status == Status.STOPPED_EARLY] // run.method.steps_per_epoch
-    if len(epochs):
+    steps = taken[run.loop.status == Status.STOPPED_EARLY]
+    if len(steps):
+        epochs = steps // run.method.steps_per_epoch
         line = "%d of %d members stopped early, at epochs %d to %d."
         numbers = len(epochs), len(run.numbers), min(epochs), max(epochs)
         logger.info(line, *numbers, extra={"stays": True})

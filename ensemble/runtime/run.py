@@ -36,6 +36,8 @@ from ensemble.storage.memory import check_memory
 logger = logging.getLogger("ensemble")
 
 _PLOT_EVERY_EPOCHS = 10
+_NUM_SCALARS = 10
+"""Scalars of a member and a step, about."""
 
 
 class Run:
@@ -186,15 +188,16 @@ class Run:
     def _check_memory(self) -> None:
         """Refuses members that do not fit into memory, before anything is computed.
 
-        Devices hold their states. The host holds a copy, which a checkpoint fetches, the parameters
-        that are kept between two lines of metrics, and predictions.
+        Devices hold their states. The host holds a copy, which a checkpoint fetches, scalars and
+        kept parameters between two lines of metrics, and predictions.
 
         Raises:
             InputError: They take more than there is.
         """
         programs, keep, number = self.loop.programs, self.algorithm.keep, len(self.numbers)
         size = pytrees.size(programs.set_shapes)
-        each = min(self.config.log_every_steps, self.goal) // keep.every * size if keep else 0
+        steps = min(self.config.log_every_steps, self.goal)
+        each = _NUM_SCALARS * steps + (steps // keep.every * size if keep else 0)
         if self.task.dataset is not None:
             num_scored = sum(self.task.sizes.values()) - self.task.sizes["train"]
             each += num_scored * self.task.likelihood.num_outputs

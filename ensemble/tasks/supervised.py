@@ -468,8 +468,6 @@ def load_source(config: ml_collections.FrozenConfigDict, data: "Given | None") -
 def table_keys(config: Mapping[str, Any]) -> TableKeys:
     """What a configuration, nested or not, says of tables; some tasks have no such keys."""
     kind = "labels" if likelihoods.named(config["likelihood"]).takes_logits else "targets"
-    if "target" not in config:
-        return TableKeys(kind=kind)
     return TableKeys(
         config.get("target") or "",
         config.get("column_types"),

@@ -13,7 +13,7 @@ SAMPLER = {
     "method": "hmc",
     "model": "logistic_regression",
     "prior": "normal(1)",
-    "num_chains": 2**22,
+    "num_chains": 2**20,
     "log_every_steps": 10,
 }
 
