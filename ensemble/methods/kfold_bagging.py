@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 import math
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -36,6 +38,7 @@ from ensemble.methods.optimizers import descent_of_each
 from ensemble.metrics import metrics_of
 from ensemble.network import path_name
 from ensemble.notes import tell
+from ensemble.run.progress import duration
 from ensemble.runtime.algorithm import Algorithm, Between, Now, Start, Status
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.feed import Fixed
@@ -45,6 +48,8 @@ from ensemble.sharding import processes, signals
 from ensemble.storage.predictions import write_held_out
 from ensemble.tasks.supervised import Supervised
 
+logger = logging.getLogger("ensemble")
+
 _TRIAL_EPOCHS = 20
 """Epochs of each setting that is tried, unless the run is short."""
 _MIN_LENGTH = 4
@@ -53,6 +58,8 @@ _LOWER = 0.2
 """Share of the configured learning rate that is tried after it."""
 _MAX_NORM = 1.0
 """Norm to which gradients are clipped."""
+_MIN_SECONDS = 5
+"""Seconds of a trial from which on a line says how long it takes."""
 _AT_ONCE = 1024
 """Rows of one forward pass."""
 _ROWS_OF_ALL = 50
@@ -271,18 +278,29 @@ class Trials(Programs):
         (judges,) = self.algorithm.between
         shared, members = found.shared, super().start(found)
         tried: list[Members] = []
-        for share in [*[1.0] * len(starts), _LOWER]:
+        shares = [*[1.0] * len(starts), _LOWER]
+        is_over = False
+        for share in shares:
+            if is_over:
+                break
             is_linear = starts[len(tried) if share == 1 else _lowest(tried)]
             setting = np.bool_(is_linear), np.float32(share)
             self.restarts.data.fixed = self.devices.put_everywhere(setting)
             members = self.change(self.restarts, members, shared, 0)
             for begin in range(-trial, epoch, epoch):
+                began = time.monotonic()
                 members = self.change(judges, members, shared, begin)
                 for first in range(begin, min(begin + epoch, 0), self.length):
                     count = min(self.length, begin + epoch - first)
                     members, _ = self.advance(members, shared, first, count)
                     jax.block_until_ready(members.status)
-                signals.check()
+                is_over = signals.check()
+                if is_over:
+                    break
+                left = (time.monotonic() - began) * (-begin // epoch)
+                if begin == epoch - trial and left > _MIN_SECONDS:  # The first epoch compiles.
+                    line = "Before the first step: setting %d of %d is tried, %s left."
+                    logger.info(line, len(tried) + 1, len(shares), duration(left))
             fetched = self.devices.fetch_members(members)
             tried.append(fetched._replace(taken=np.full_like(fetched.taken, trial)))
         best: Members = self.devices.put_members(tried[_lowest(tried)])

@@ -123,17 +123,23 @@ def _end(program: str, line: str) -> None:
     os._exit(Interrupted.exit_status)
 
 
-def check() -> None:
+def check() -> bool:
     """Ends a long search where the run is to stop; of several processes, all call it alike.
 
+    Returns:
+        True if the run is to end well, with what there is.
+
     Raises:
-        Interrupted: it is.
+        Interrupted: The run is to stop.
     """
     stop = _current.get()
-    if stop is not None and stop.asked() and not stop.finishes():
+    if stop is None or not stop.asked():
+        return False
+    if not stop.finishes():
         stop.is_settled = True
         processes.wait_for_all("interrupted")
         raise Interrupted(stop.last_line())
+    return True
 
 
 def resume_line() -> str:
