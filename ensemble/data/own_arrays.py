@@ -19,6 +19,7 @@ import contextlib
 import csv
 import dataclasses
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def local_path(path: str) -> Path:
             f"{path} is not on a disk, from which data are read: mount the bucket, such as by "
             "gcsfuse, and give the folder that it is mounted on, or copy the data to a disk"
         )
-    return Path(path).expanduser()
+    return Path(os.path.expanduser(path))  # An unknown user stays: there is no such file.
 
 
 @contextlib.contextmanager
