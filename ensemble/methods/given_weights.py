@@ -43,7 +43,7 @@ def start(config: ml_collections.FrozenConfigDict, task: Supervised) -> Start:
         share: those that come later must start from the same.
 
     Raises:
-        InputError: They cannot be read, or do not fit the network.
+        InputError: They cannot be read, do not fit the network, or make members the same.
     """
     what = f"config.init_from={config.init_from!r}"
     shapes = named(jax.eval_shape(task.init_variables, jax.random.key(0)))
@@ -57,6 +57,18 @@ def start(config: ml_collections.FrozenConfigDict, task: Supervised) -> Start:
         raise InputError(f"{what}: config.model={config.model!r} is but a head; leave it out")
     fits = weights.fitting(read(config.init_from, what), shapes, body, what, config.model)
     head = sorted(shapes.keys() - fits.keys())
+    number = len(next(iter(fits.values())))
+    # Members that see the same batches and draw no noise must not start alike.
+    are_alike = config.shuffle == "shared" and not task.traits.is_random
+    if are_alike and number < config.ensemble_size:
+        draw = jax.jit(lambda key: [named(task.init_variables(key))[name] for name in head])
+        heads = [draw(jax.random.key(seed)) for seed in (0, 1)]
+        if jax.tree.all(jax.tree.map(jnp.array_equal, *heads)):
+            raise InputError(
+                f"{what}: members that start from the same weights would stay the same, for the "
+                f"head of config.model={config.model!r} always starts alike; set "
+                "config.shuffle='independent'"
+            )
     logger.info("Members start from %s. New for each of them: %s.", config.init_from, listed(head))
     digest = hashlib.blake2b(digest_size=8)
     for array in fits.values():

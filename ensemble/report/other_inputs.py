@@ -129,7 +129,7 @@ def predict(
                     f"{name} cannot be predicted: {in_one_line(error)}; leave it out of "
                     "--extra_datasets"
                 ) from None
-            file = directory / f"{number}.npz"
+            file = directory / str(number)
             with write_errors(directory):
                 directory.mkdir(parents=True, exist_ok=True)
                 write_predictive(file, p, name)
