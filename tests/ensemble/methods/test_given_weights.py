@@ -2,6 +2,7 @@
 
 import json
 
+import flax.linen as nn
 import jax
 import ml_dtypes
 import numpy as np
@@ -9,7 +10,20 @@ import pytest
 from conftest import small_config
 from run_parts import loop_of
 
+from ensemble import InputError
+
 BODY = ("Dense_0/bias", "Dense_0/kernel")
+
+
+class ZeroHead(nn.Module):
+    """The network `tiny`, with a head that starts at zero."""
+
+    num_classes: int
+
+    @nn.compact
+    def __call__(self, x):
+        x = nn.tanh(nn.Dense(8)(x))
+        return nn.Dense(self.num_classes, kernel_init=nn.initializers.zeros)(x)
 
 
 def body_of_tiny(seed=0):
@@ -57,6 +71,14 @@ def test_every_member_starts_from_the_file_with_a_head_of_its_own(blobs, tmp_pat
     assert head.shape == (4, 8, 3)
     assert len(np.unique(head[:, 0, 0])) == 4
     np.testing.assert_array_equal(head, alone["Dense_1/kernel"])  # As without any weights.
+
+
+def test_members_that_would_stay_the_same_are_refused(blobs, tmp_path):
+    np.savez(tmp_path / "w.npz", **body_of_tiny())
+    keys = {"model": f"{__file__}:ZeroHead", "init_from": str(tmp_path / "w.npz")}
+    with pytest.raises(InputError, match="always starts alike"):
+        started(blobs, **keys)
+    assert started(blobs, **keys, shuffle="independent")
 
 
 def test_names_may_have_dots_and_a_prefix_and_numbers_may_be_half(blobs, tmp_path):
