@@ -41,7 +41,9 @@ def as_text(columns: Columns) -> str:
         return shown(one) if isinstance(one, str) else one
 
     frame = pd.DataFrame(columns).map(cell).rename(columns=cell)
-    return frame.to_string(index=False, max_colwidth=_LONGEST, float_format="{:.4g}".format)
+    text = frame.to_string(index=False, max_colwidth=_LONGEST, float_format="{:.4g}".format)
+    titles, *rows = text.splitlines()
+    return "\n".join([titles, "-" * len(titles), *rows])
 
 
 def preview(p: Predictive) -> str:

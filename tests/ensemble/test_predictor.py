@@ -77,7 +77,7 @@ def test_predictions_show_their_first_rows(blobs_run, blobs):
     p = ensemble.load(blobs_run)(blobs["inputs"])
     lines = repr(p).splitlines()
     assert lines[0] == "203 predictions of 4 members"
-    assert len(lines) == 1 + 1 + 10 + 1
+    assert len(lines) == 1 + 2 + 10 + 1
     assert lines[-1] == "and 193 more"
     assert lines[1].split()[0] == "class"
 

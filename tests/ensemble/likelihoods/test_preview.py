@@ -35,13 +35,14 @@ def test_the_first_rows_are_shown_and_texts_steer_nothing():
     assert text.splitlines()[0] == "12 predictions of 2 members"
     assert text.splitlines()[-1] == "and 2 more"
     assert "\x1b" not in text
-    assert len(text.splitlines()) == 13
+    assert len(text.splitlines()) == 14
 
 
 def test_columns_are_aligned():
     columns = {"name": ["a", "long one"], "value": [1.0, 12345.678], "accepted": [True, False]}
     assert as_text(columns).splitlines() == [
         "    name     value  accepted",
+        "----------------------------",
         "       a         1      True",
         "long one 1.235e+04     False",
     ]
