@@ -624,7 +624,7 @@ class SGHMC(SGLD):
 _steps = functools.partial(
     _sampler,
     is_valid=lambda number: number % 2 == 0,
-    rule="must be even and not negative, for steps are taken in pairs",
+    rule="must be even, not negative and at most 2000000000, for steps are taken in pairs",
 )
 
 
@@ -645,7 +645,7 @@ class RandomWalk(StopWhen):
         "identity", "form of the moves' covariance after the warm-up"
     )
     num_warmup: int = _steps(
-        2400, "steps that tune the moves, even; 0 tunes nothing", ge=0, le=10**8
+        2400, "steps that tune the moves, even; 0 tunes nothing", ge=0, le=2 * 10**9
     )
     num_samples: int = _steps(  # Steps are numbered in 31 bits.
         10_000, "steps of each chain that count, even", gt=0, le=2 * 10**9, may_change=True

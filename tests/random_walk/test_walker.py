@@ -200,7 +200,7 @@ def test_counts_pass_32_bits():
     assert arrays["counts"].sum() == 44 * (342 // 16)
     many = {**arrays, "counts": arrays["counts"] + 2**40 + 2**24 - 1}
     after, expected = (
-        fetched(walk, walk.advance(walk.restored(one, None), None, 342, 358)[0]).counts
+        fetched(walk, walk.advance(walk.restored(one), None, 342, 358)[0]).counts
         for one in (many, arrays)
     )
     np.testing.assert_array_equal(after - (2**40 + 2**24 - 1), expected)
