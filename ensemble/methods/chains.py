@@ -71,7 +71,6 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised | Modelled)
         # At a constant speed there is nothing to choose but the sign.
         raise InputError(f"config.method={config.method!r} needs at least 2 parameters. Use 'nuts'")
     report = ChainReport(config, task)
-    steps = report.first + sampler.num_samples
     ends = window_ends(settings.mass, settings.num_warmup)
     devices = processes.devices(config.num_devices)
     return Method(
@@ -82,7 +81,6 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised | Modelled)
         algorithm=lambda devices, _: _algorithm(report, devices, settings, ends),
         report=report,
         steps_per_epoch=config.log_every_steps,
-        num_steps=steps,
         tracked_split=report.split,
         may_end_early=any(config.stop_when.values()),
     )

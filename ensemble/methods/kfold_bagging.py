@@ -89,7 +89,6 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
         place=functools.partial(training.spread, config, bagging.learned),
         algorithm=bagging.algorithm,
         report=bagging,
-        num_steps=bagging.num_steps,
         may_end_early=True,
         duration=duration,
         facts={"the steps of a trial": (bagging.trial, f"config.{duration}")},

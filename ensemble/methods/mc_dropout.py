@@ -15,7 +15,7 @@ import numpy as np
 
 from ensemble import pytrees
 from ensemble.errors import InputError
-from ensemble.fitted import OWN, Fitted, OnDisk
+from ensemble.fitted import OWN, Fitted
 from ensemble.methods import training
 from ensemble.methods.optimizers import create_descent
 from ensemble.runtime import loading
@@ -62,7 +62,7 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
     return training.create(config, task, create_descent, wrap=wrap, report=DropoutReport)
 
 
-def fitted(saved: OnDisk) -> Fitted:
+def fitted(saved: loading.Saved) -> Fitted:
     """The members that are on disk, with their keys."""
     found = loading.fitted(saved)
     key = jax.random.key(saved.config["seed"])
@@ -72,5 +72,4 @@ def fitted(saved: OnDisk) -> Fitted:
         sets={**found.sets, OWN: np.asarray(keys)},
         predict=predict_pass,
         num_passes=saved.config["num_draws"],
-        nouns=("member", "dropout mask"),
     )

@@ -108,7 +108,6 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
         report=report,
         steps_per_epoch=epochs.steps,
         examples_before=epochs.examples_before,
-        num_steps=times.num_steps,
         tracked_split=report.split,
         duration="sgmcmc.num_samples",
         facts=cycle if times.schedule == "cyclical" else {},
@@ -193,7 +192,7 @@ class LangevinReport(PosteriorReport):
         """
         config = self.config
         counted, found = self.drawn(run)
-        num_steps = run.method.num_steps * config.num_chains
+        num_steps = run.goal * config.num_chains
         per_second = rate and rate * run.method.steps_per_epoch
         kinetic = float(counted[_KINETIC].mean())
         heat = temperature(kinetic, share_kept(config))

@@ -63,7 +63,6 @@ def create(config: ml_collections.FrozenConfigDict, task: DensityTask) -> Method
         algorithm=algorithm,
         report=WalkReport(config, task, remedy="lower config.sampler.step_size"),
         steps_per_epoch=config.log_every_steps,
-        num_steps=steps,
         examples_before=lambda step: step * config.num_chains,
         may_end_early=any(config.stop_when.values()),
     )

@@ -33,15 +33,15 @@ class Clock:
     """The seconds of a run, over all the processes that it took.
 
     Attributes:
-        started: `time.monotonic()` at which this process began.
+        started: `time.monotonic()` at which this process began the run.
         seconds_before: what earlier processes of the run took.
-        seconds_to_first_step: from a process's start to the end of its first step; the first's.
+        seconds_to_first_step: to the end of the first step.
         seconds_training: spent in training steps and on what ends members early, without
             evaluation and writing.
         member_examples: examples seen, summed over members.
     """
 
-    started: float
+    started: float = dataclasses.field(default_factory=time.monotonic)
     seconds_before: float = 0.0
     seconds_to_first_step: float | None = None
     seconds_training: float = 0.0

@@ -12,7 +12,6 @@ import ml_collections
 import numpy as np
 
 from ensemble import pytrees
-from ensemble.data.source import SplitInputs
 from ensemble.draws.predictions import DrawPredictions, predict_in_passes
 from ensemble.fitted import Predict, predict_plainly
 from ensemble.likelihoods.predictive import Predictive
@@ -90,7 +89,7 @@ class Report:
         number = jax.tree.leaves(sets)[0].shape[1] * run.predict.num_each
         return predict_in_passes(
             functools.partial(run.predict, sets),
-            SplitInputs(self.task.dataset, split),
+            self.task.dataset.splits[split].inputs,
             (len(run.numbers), number),
             self.task.likelihood,
         )
@@ -148,9 +147,8 @@ class KeptReport(Report):
 
     def predict_set(self, sets: Any, split: str) -> dict[str, np.ndarray]:
         """Predicts a split [M, N, ...] by one set of each member, [M, ...] on the host."""
-        inputs = SplitInputs(self.task.dataset, split)
         placed = self.run.devices.put_members(pytrees.at(sets, np.s_[:, None]), whole=True)
-        return self.run.predict(placed, inputs)
+        return self.run.predict(placed, self.task.dataset.splits[split].inputs)
 
     def has_predictions(self, run: Run) -> bool:
         """Whether a set is on disk."""
@@ -174,7 +172,6 @@ class Method:
         algorithm: `(devices, numbers) -> Algorithm` of some members.
         report: Report of the run.
         steps_per_epoch: Steps of `config.eval_every_epochs` and its like.
-        num_steps: Steps of the run.
         examples_before: Examples that a member has seen before a step.
         members_learn: Task of the members, if another than the run's.
         tracked_split: Split scored during the run; None: no split.
@@ -190,7 +187,6 @@ class Method:
     algorithm: Callable[[Devices, Sequence[int]], Algorithm]
     report: Report
     steps_per_epoch: int
-    num_steps: int
     examples_before: Callable[[int], int] = lambda step: 0
     members_learn: Any = None
     tracked_split: str | None = None

@@ -9,7 +9,7 @@ import numpy as np
 
 from ensemble import pytrees
 from ensemble.data.source import Inputs
-from ensemble.fitted import Predict, in_passes, predict_plainly
+from ensemble.fitted import Predict, all_estimators, predict_plainly
 from ensemble.likelihoods.predictive import Arrays
 from ensemble.runtime.devices import Devices
 from ensemble.sharding.mesh import traced_for
@@ -41,21 +41,12 @@ class Predictions:
         num_passes: int = 1,
     ):
         self._devices = devices
-        of_set = in_passes(predict, task, num_passes)
-        self.num_each = num_passes = max(num_passes, task.num_estimators)  # One of both is 1.
+        self.num_each = max(num_passes, task.num_estimators)  # One of both is 1.
 
         def of_member(sets: Any, inputs: jax.Array) -> tuple[tuple[()], Any]:
-            """[B, K, ...] by name, of K sets and passes."""
-            if len(jax.tree.leaves(sets)[0]) == 1:  # No loop, in which XLA:CPU convolves slowly.
-                found = pytrees.at(of_set(pytrees.at(sets, 0), inputs), None)
-            else:
-                found = jax.lax.map(lambda one: of_set(one, inputs), sets)
-            found = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), found)
-            if num_passes > 1:
-                found = jax.tree.map(
-                    lambda leaf: leaf.reshape(leaf.shape[0], -1, *leaf.shape[3:]), found
-                )
-            return (), found
+            """[B, E, ...] by name, of all estimators."""
+            found = all_estimators(predict, task, num_passes, sets, inputs)
+            return (), jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), found)
 
         spread = devices.over_examples(of_member, unrolls=True)
 

@@ -218,7 +218,7 @@ class Run:
     @property
     def goal(self) -> int:
         """Steps of the run."""
-        return self.method.num_steps
+        return self.algorithm.num_steps
 
     def go(self, until: int | None = None) -> None:
         """Moves the members to the goal, and shows how they do.
@@ -375,7 +375,6 @@ class Run:
         def meta() -> dict[str, Any]:
             self.where.work.check_is_there()
             return {
-                "config": self.config.to_dict(),
                 "counters": self.counters(),
                 "dataset": self.task.describe(),
                 "clock": self.clock.state(),
