@@ -114,11 +114,6 @@ class Fitted:
         return int(self.member_of[-1]) + 1 if self.num_sets else 0
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """(M, E / M), for members with as many estimators each."""
-        return self.num_members, self.num_estimators // self.num_members
-
-    @property
     def num_bytes(self) -> int:
         """The bytes of all sets."""
         return sum(int(leaf.nbytes) for leaf in jax.tree.leaves(self.sets))

@@ -16,7 +16,6 @@ from ensemble import pytrees
 from ensemble.config.pieces import trusting
 from ensemble.data.image_form import in_form, warn_of_scale
 from ensemble.data.source import AnyInputs, Inputs, MadeInputs, Sliced, Source, Stored
-from ensemble.draws.predictions import predict_in_passes
 from ensemble.errors import InputError, plural, shown, visible
 from ensemble.fitted import Fitted
 from ensemble.likelihoods.likelihood import Likelihood
@@ -68,7 +67,7 @@ class Ensemble:
         return pytrees.without(vars(self), "_programs")  # They belong to their process.
 
     @functools.cached_property
-    def _programs(self) -> list[Callable[..., Any]]:
+    def _programs(self) -> list[tuple[Predictions, Callable[[], Any]]]:
         # This process's devices: it may predict when others do not.
         devices = jax.local_devices()[: self.num_devices]
         return [_program(task, fitted, devices) for task, fitted in self.parts]
@@ -138,7 +137,7 @@ class Ensemble:
             InputError: As a call.
         """
         seen = self._seen(inputs)
-        return self._predictive([predict(seen) for predict in self._programs])
+        return self._predictive([predict(sets(), seen) for predict, sets in self._programs])
 
     def function(self, inputs: jax.Array) -> Arrays:
         """The columns of a call as a pure function of inputs [B, ...], for `jax.export`."""
@@ -164,8 +163,8 @@ class Ensemble:
         """
         seen = self._seen(inputs)
         each = [
-            predict_in_passes(predict, seen, fitted.shape, self.likelihood)
-            for predict, (_, fitted) in zip(self._programs, self.parts, strict=True)
+            predict.pooled(sets(), seen, fitted.num_members)
+            for (predict, sets), (_, fitted) in zip(self._programs, self.parts, strict=True)
         ]
         return together(each, self.weights, self.likelihood)
 
@@ -204,13 +203,14 @@ class Ensemble:
         return inputs
 
 
-def _program(task: Any, fitted: Fitted, devices: Sequence[Any]) -> Callable[..., Any]:
-    """From inputs [N, ...] to arrays [S, N, ...] of all parameter samples of a part."""
+def _program(
+    task: Any, fitted: Fitted, devices: Sequence[Any]
+) -> tuple[Predictions, Callable[[], Any]]:
+    """The program of a part, and what puts its sets on the devices once."""
     placed_on = Devices(fitted.num_sets, devices, splits_members=fitted.is_split)
     predict = Predictions(task, placed_on, fitted.predict, fitted.num_passes)
     sets = jax.tree.map(lambda leaf: leaf[:, None], fitted.sets)
-    placed = functools.cache(lambda: placed_on.put_members(sets))
-    return lambda inputs: predict(placed(), inputs)
+    return predict, functools.cache(lambda: placed_on.put_members(sets))
 
 
 def together(

@@ -221,6 +221,7 @@ class Request(NamedTuple):
         data_dir: where TFDS sets lie; None for where they lie by default.
         seed: of the split of data that come without splits.
         hold_out: whether to hold validation and calibration data out of the training data.
+        stops_early: whether a validation split is carved even if nothing is held out.
         only_test: whether only the test split is needed; a loader may leave out others.
         size: (height, width) in pixels to which pictures are resized; None leaves them as they are.
         table: what is said of a table.
@@ -231,6 +232,7 @@ class Request(NamedTuple):
     data_dir: str | None = None
     seed: int = 0
     hold_out: bool = True
+    stops_early: bool = False
     only_test: bool = False
     size: Size | None = None
     table: TableKeys = TableKeys()

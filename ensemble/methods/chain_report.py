@@ -98,7 +98,7 @@ class PosteriorReport(KeptReport):
     def single_draw(self, run: Any, split: str) -> dict[str, float]:
         """Returns the mean scores of single draws of the live chains on a split."""
         rows = [run.numbers.index(k) for k in run.live]
-        found = self.predicted.average_draw(split, run.draws)
+        found = self.average_draw(run, split)
         return {name: float(values[rows].mean()) for name, values in found.items()}
 
     def monitored(self, run: Any) -> dict[str, float]:

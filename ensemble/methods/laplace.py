@@ -65,9 +65,7 @@ class LaplaceState(NamedTuple):
 class LaplaceReport(Report):
     """Report of a run of Laplace approximations."""
 
-    def has_predictions(self, run: Any) -> bool:
-        """At the end."""
-        return bool(run.loop.finished)
+    predicts_at_end = True
 
     def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
         """The prior of each member."""

@@ -5,13 +5,11 @@ trained as a deep ensemble. Each predicts in several passes, with units dropped 
 that all examples share; the mean over passes is its prediction.
 """
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import ml_collections
-import numpy as np
 
 from ensemble import pytrees
 from ensemble.errors import InputError
@@ -64,12 +62,4 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
 
 def fitted(saved: loading.Saved) -> Fitted:
     """The members that are on disk, with their keys."""
-    found = loading.fitted(saved)
-    key = jax.random.key(saved.config["seed"])
-    keys = jax.random.key_data(pytrees.keys_of(key, np.array(saved.live)))
-    return dataclasses.replace(
-        found,
-        sets={**found.sets, OWN: np.asarray(keys)},
-        predict=predict_pass,
-        num_passes=saved.config["num_draws"],
-    )
+    return loading.fitted(saved, predict=predict_pass, num_passes=saved.config["num_draws"])

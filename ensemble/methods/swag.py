@@ -56,9 +56,7 @@ class SWAGState(NamedTuple):
 class SWAGReport(training.DescentReport):
     """Report of members that predict with draws."""
 
-    def has_predictions(self, run: Any) -> bool:
-        """At the end."""
-        return bool(run.loop.finished)
+    predicts_at_end = True
 
 
 def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:

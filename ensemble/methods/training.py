@@ -169,8 +169,6 @@ def create(
         place=functools.partial(place, config, learned),
         algorithm=algorithm,
         report=report(config, task, how),
-        may_end_early=bool(patience),
-        duration="num_epochs or config.num_steps",
         **more,
     )
 

@@ -64,7 +64,6 @@ def create(config: ml_collections.FrozenConfigDict, task: DensityTask) -> Method
         report=WalkReport(config, task, remedy="lower config.sampler.step_size"),
         steps_per_epoch=config.log_every_steps,
         examples_before=lambda step: step * config.num_chains,
-        may_end_early=any(config.stop_when.values()),
     )
 
 

@@ -13,8 +13,7 @@ import numpy as np
 from ensemble import likelihoods
 from ensemble.config import trait
 from ensemble.data.catalogue import load
-from ensemble.data.image_form import parse_size
-from ensemble.data.source import AnyInputs, Request, Source, check_same_data
+from ensemble.data.source import AnyInputs, Source, check_same_data
 from ensemble.errors import InputError
 from ensemble.likelihoods.predictive import Predictive
 from ensemble.predictor import ensemble_of
@@ -22,7 +21,7 @@ from ensemble.runtime.loading import config_of, restore
 from ensemble.sharding import startup
 from ensemble.storage.predictions import StoredPredictions, read_predictions
 from ensemble.storage.workdir import Workdir
-from ensemble.tasks.supervised import table_keys
+from ensemble.tasks.supervised import request_of
 
 AnyPath = str | os.PathLike[str]
 logger = logging.getLogger("ensemble")
@@ -139,15 +138,12 @@ class EvaluatedRun:
             InputError: They have changed since the run.
         """
         config = self.config
-        table = table_keys(config)
-        size = parse_size(config.get("resize"))
-        held = not config["train_on_all"]
-        request = Request(self.data_dir, config["seed"], hold_out=held, size=size, table=table)
+        request = request_of(config, self.data_dir)
         path = str(self.work.path)
         if self._data is not None:
             from ensemble.data.data_forms import recognise  # Most runs learn a set by its name.
 
-            given = recognise(self._data, table.kind, table.target)
+            given = recognise(self._data, request.table.kind, request.table.target)
             is_table = given.is_table and "table" in self.description
             found = dataclasses.replace(given, is_table=is_table).source(request)
         else:

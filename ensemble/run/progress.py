@@ -131,7 +131,6 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         display: Where the line is shown.
         what: Name of the work.
         unit: Name of a step.
-        may_end_early: Whether the time left is the most that there may be.
     """
 
     def __init__(
@@ -141,13 +140,11 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         display: Display,
         what: str = "training",
         unit: str = "step",
-        may_end_early: bool = False,
     ):
         self._total = total
         self._display = display
         self._unit = unit
         self._what = what
-        self._at_most = "at most " * may_end_early
         self._known: dict[str, float | str] = {}
         self._began = time.monotonic()
         self.compiled(done)
@@ -207,7 +204,7 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         left = duration((self._total - self._step) * seconds / steps)
         rate = steps / max(seconds, 1e-9)
         speed = f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
-        return f"{self._at_most}{left} left, {speed} {self._unit}s/s"
+        return f"{left} left, {speed} {self._unit}s/s"
 
     def _line(self, how: str) -> str:
         known = (

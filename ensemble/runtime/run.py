@@ -140,7 +140,7 @@ class Run:
         if counters["step"] > self.goal:
             raise InputError(
                 f"the run in {path} has taken {counters['step']} steps, more than the {self.goal} "
-                f"of this configuration; raise config.{self.method.duration}"
+                "of this configuration; raise its epochs, steps or draws"
             )
         before = {**counters["facts"], "the teacher": then.get("teacher")}
         teacher = {"the teacher": (now.get("teacher"), "config.teacher")}
@@ -229,8 +229,7 @@ class Run:
         """
         where, loop = self.where, self.loop
         call = None if self.others_live else self.config.on_metrics
-        ends_early = self.method.may_end_early
-        progress = Progress(loop.step, self.goal, where.display, may_end_early=ends_early)
+        progress = Progress(loop.step, self.goal, where.display)
         self.log = Log(where.work, loop.step + 1, call, where.keep, processes.is_main())
         with contextlib.closing(self.log), progress as self.progress:
             if not loop.finished and processes.is_main():
