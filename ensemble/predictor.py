@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -67,18 +67,22 @@ class Ensemble:
         return pytrees.without(vars(self), "_programs")  # They belong to their process.
 
     @functools.cached_property
-    def _programs(self) -> list[tuple[Predictions, Callable[[], Any]]]:
+    def _programs(self) -> list[tuple[Predictions, Any]]:
+        """Program of each part, and its sets on the devices."""
         # This process's devices: it may predict when others do not.
         devices = jax.local_devices()[: self.num_devices]
-        return [_program(task, fitted, devices) for task, fitted in self.parts]
+        found = []
+        for task, fitted in self.parts:
+            placed = Devices(fitted.num_sets, devices, splits_members=fitted.is_split)
+            sets = placed.put_members(pytrees.at(fitted.sets, np.s_[:, None]))
+            found.append((Predictions(task, placed, fitted.predict, fitted.num_passes), sets))
+        return found
 
     @property
     def description(self) -> str:
         """What predicts, in words."""
         members = plural(len(self.members), "member")
-        if len(self.parts) > 1:
-            return f"{members} of {len(self.parts)} runs"
-        number = self.fitted.num_estimators
+        number = sum(fitted.num_estimators for _, fitted in self.parts)
         return members if number == len(self.members) else f"{members} of {number} estimators"
 
     @property
@@ -137,7 +141,7 @@ class Ensemble:
             InputError: As a call.
         """
         seen = self._seen(inputs)
-        return self._predictive([predict(sets(), seen) for predict, sets in self._programs])
+        return self._predictive([predict(sets, seen) for predict, sets in self._programs])
 
     def function(self, inputs: jax.Array) -> Arrays:
         """The columns of a call as a pure function of inputs [B, ...], for `jax.export`."""
@@ -163,7 +167,7 @@ class Ensemble:
         """
         seen = self._seen(inputs)
         each = [
-            predict.pooled(sets(), seen, fitted.num_members)
+            predict.pooled(sets, seen, fitted.num_members)
             for (predict, sets), (_, fitted) in zip(self._programs, self.parts, strict=True)
         ]
         return together(each, self.weights, self.likelihood)
@@ -201,16 +205,6 @@ class Ensemble:
             if dataset.input_dtype == np.uint8 and 0 < inputs.max() <= 1:
                 warn_of_scale(1 / float(np.min(dataset.scale)))
         return inputs
-
-
-def _program(
-    task: Any, fitted: Fitted, devices: Sequence[Any]
-) -> tuple[Predictions, Callable[[], Any]]:
-    """The program of a part, and what puts its sets on the devices once."""
-    placed_on = Devices(fitted.num_sets, devices, splits_members=fitted.is_split)
-    predict = Predictions(task, placed_on, fitted.predict, fitted.num_passes)
-    sets = jax.tree.map(lambda leaf: leaf[:, None], fitted.sets)
-    return predict, functools.cache(lambda: placed_on.put_members(sets))
 
 
 def together(

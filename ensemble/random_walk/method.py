@@ -71,11 +71,8 @@ class WalkReport(Report):
     """Report of a run of random walks."""
 
     noun = "chain"
+    rate = "posterior/samples_per_second"
     charts: ClassVar[Mapping[str, str]] = {}
-
-    def rate(self, examples_per_second: float) -> dict[str, float]:
-        """Samples a second."""
-        return {"posterior/samples_per_second": examples_per_second}
 
     def monitored(self, run: Any) -> dict[str, float]:
         """Moments with their errors, and convergence."""

@@ -33,6 +33,7 @@ class Report:
         charts: Pattern of tags by title, for curves in one chart of TensorBoard.
         predict: Function that predicts by one pass of one parameter sample.
         predicts_at_end: Whether members predict only when they have taken all steps.
+        rate: Tag of the speed, in examples a second, summed over members.
         run: The run, once it has begun.
     """
 
@@ -40,6 +41,7 @@ class Report:
     charts: ClassVar[Mapping[str, str]] = {"training loss": "train/member_[0-9]+/loss"}
     predict: Predict = staticmethod(predict_plainly)
     predicts_at_end = False
+    rate = "train/member_examples_per_second"
     run: Any = None
 
     def __init__(self, config: ml_collections.FrozenConfigDict, task: Any, remedy: str):
@@ -64,10 +66,6 @@ class Report:
         """Examples that the members have learned from, summed over members."""
         before = run.method.examples_before
         return (before(period.end) - before(period.first)) * len(run.numbers)
-
-    def rate(self, examples_per_second: float) -> dict[str, float]:
-        """The speed as it is shown, by member-examples a second."""
-        return {"train/member_examples_per_second": examples_per_second}
 
     def recorded(self, run: Run, period: Period) -> Mapping[str, np.ndarray]:
         """What goes to the disk with what is kept, [steps, M] or [steps, M, n] by name.
@@ -156,8 +154,7 @@ class KeptReport(Report):
 
     def has_predictions(self, run: Run) -> bool:
         """Whether a set is on disk."""
-        keep: Any = run.algorithm.keep
-        return bool(keep.before(run.loop.rows.first) > 0)
+        return bool(run.counters()["num_kept"])
 
     def predictions(self, run: Run, split: str) -> Predictive:
         """What the sets that are kept so far say of a split."""

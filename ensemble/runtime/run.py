@@ -268,7 +268,7 @@ class Run:
         if self._seconds > 0:
             self.clock.seconds_training += self._seconds
             self.clock.member_examples += examples
-            self._last = scalars | self.report.rate(examples / self._seconds)
+            self._last = scalars | {self.report.rate: examples / self._seconds}
         self._seconds = 0.0
         self._record(period.end, self._last, self.report.headline(scalars))
         keep = self.algorithm.keep
