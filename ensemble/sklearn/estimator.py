@@ -151,6 +151,7 @@ class Estimator(BaseEstimator):
             ValueError: X is not like what was learned.
         """
         # As the module says of JAX.
+        from ensemble.data.tables import is_table
         from ensemble.runtime.predict import MAX_BATCH_SIZE
         from ensemble.sharding import startup
         from ensemble.sharding.transfer import pad
@@ -164,7 +165,8 @@ class Estimator(BaseEstimator):
             inputs = _as_learned(validate_data(self, X, reset=False, **_INPUTS))
         else:
             validate_data(self, X, reset=False, skip_check_array=True)  # Names.
-            inputs = table.encode(X)
+            named = X if is_table(X) else dict(zip(self.feature_names_in_, X.T, strict=True))
+            inputs = table.encode(named)
         # All forward passes have one shape: one program is compiled, and what a member predicts for
         # an example is the same, to the last bit, whatever else is in X.
         padded = pad(inputs, len(inputs) + -len(inputs) % MAX_BATCH_SIZE)
