@@ -10,6 +10,14 @@ MOST_SECONDS = "RATES_MOST_SECONDS"
 """Name of an environment variable: seconds that measurements take at most, to see that they run."""
 
 
+def process_started() -> float:
+    """The `time.monotonic()` at which this process began."""
+    with open("/proc/self/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    began = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # Seconds since boot: `man proc`.
+    return time.monotonic() - (time.clock_gettime(time.CLOCK_BOOTTIME) - began)
+
+
 def stay_on_one_core() -> None:
     """Lets what is started from now on have one core, where the system can say so."""
     if hasattr(os, "sched_setaffinity"):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -37,26 +37,37 @@ def predict_plainly(task: Any, one: Any, number: Any, inputs: jax.Array) -> Arra
     return found
 
 
-def in_passes(predict: Predict, task: Any, num_passes: int) -> Callable[[Any, jax.Array], Arrays]:
-    """What a set says in all its passes, of which one is in memory at a time.
+def all_estimators(
+    predict: Predict, task: Any, num_passes: int, sets: Any, inputs: jax.Array
+) -> Arrays:
+    """Predictions by all passes of some sets, in one program.
+
+    A loop: the program and its compilation hold one set's, whatever S, and on CPU it runs as fast
+    as S programs. vmap would make grouped convolutions, which XLA:CPU has no fast kernel for.
 
     Args:
-        predict: what it says in one.
-        task: as of `Predict`.
+        predict: Function of one pass of one set.
+        task: As of `Predict`; only with a single pass may it consist of several networks.
         num_passes: K.
+        sets: Tree of arrays [S, ...].
+        inputs: Raw inputs [B, ...].
 
     Returns:
-        `(set, inputs [B, ...]) -> arrays [B, K, ...]`, or [B, ...] where K is 1.
+        Arrays [S * K, B, ...].
     """
-    if num_passes == 1:
-        return lambda one, inputs: predict(task, one, 0, inputs)
 
-    def all_passes(one: Any, inputs: jax.Array) -> Arrays:
-        numbers = jnp.arange(num_passes)
-        predicted = jax.lax.map(lambda k: predict(task, one, k, inputs), numbers)
-        return {name: jnp.moveaxis(leaf, 0, 1) for name, leaf in predicted.items()}
+    def of_set(one: Any) -> Arrays:
+        if num_passes > 1:
+            return jax.lax.map(lambda k: predict(task, one, k, inputs), jnp.arange(num_passes))
+        found = predict(task, one, 0, inputs)
+        if task.num_estimators == 1:
+            return {name: leaf[None] for name, leaf in found.items()}
+        return {name: jnp.moveaxis(leaf, 1, 0) for name, leaf in found.items()}
 
-    return all_passes
+    if len(jax.tree.leaves(sets)[0]) == 1:  # No loop, in which XLA:CPU convolves slowly.
+        return of_set(pytrees.at(sets, 0))
+    found: Arrays = pytrees.merged(jax.lax.map(of_set, sets))
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +83,6 @@ class Fitted:
         predict: what one pass of one set says.
         num_passes: K; above 1 only where passes differ.
         is_split: whether the arrays of a member lie over several devices.
-        nouns: what a member and one of its estimators are called.
         in_order: whether a member's sets follow one another, the newest last; else all are equal.
     """
 
@@ -81,7 +91,6 @@ class Fitted:
     predict: Predict = predict_plainly
     num_passes: int = 1
     is_split: bool = False
-    nouns: tuple[str, str] = ("member", "set")
     in_order: bool = True
 
     @property
@@ -105,11 +114,6 @@ class Fitted:
         return int(self.member_of[-1]) + 1 if self.num_sets else 0
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """(M, E / M), for members with as many estimators each."""
-        return self.num_members, self.num_estimators // self.num_members
-
-    @property
     def num_bytes(self) -> int:
         """The bytes of all sets."""
         return sum(int(leaf.nbytes) for leaf in jax.tree.leaves(self.sets))
@@ -124,18 +128,8 @@ class Fitted:
         )
 
     def all_estimators(self, task: Any, inputs: jax.Array) -> Arrays:
-        """What all say of raw inputs [B, ...], arrays [E, B, ...], in a program with the sets."""
-        # A loop: the program and its compilation hold one set's, whatever S, and on CPU it runs as
-        # fast as S programs. vmap would make grouped convolutions, which XLA:CPU has no fast kernel
-        # for.
-        of_set = in_passes(self.predict, task, self.num_passes)
-        found = jax.lax.map(lambda one: of_set(one, inputs), self.sets)
-        if self.num_passes == 1:
-            return found
-        each: Arrays = pytrees.merged(
-            {name: jnp.moveaxis(leaf, 2, 1) for name, leaf in found.items()}
-        )
-        return each
+        """Predictions of raw inputs [B, ...], arrays [E, B, ...], in a program with the sets."""
+        return all_estimators(self.predict, task, self.num_passes, self.sets, inputs)
 
     @property
     def variables(self) -> Any:
@@ -160,21 +154,3 @@ class Fitted:
                 "begin with networks: train them with config.method='deep_ensemble'"
             )
         return {name: one for name, one in found.items() if name not in (LINEAR, WIDTH)}
-
-
-class OnDisk(NamedTuple):
-    """What a run has on disk, of which a method's `fitted` makes what predicts.
-
-    Attributes:
-        config: of the run.
-        arrays: of its newest checkpoint.
-        counters: likewise.
-        live: numbers of the members that have not failed.
-        draws: an `ensemble.draws.store.Draws` of the run; none where its method keeps none.
-    """
-
-    config: Mapping[str, Any]
-    arrays: Mapping[str, Any]
-    counters: Mapping[str, int]
-    live: Sequence[int]
-    draws: Any

@@ -6,33 +6,28 @@ import dataclasses
 import functools
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
 
-from ensemble import likelihoods, pytrees
-from ensemble.config import predicts, trait
-from ensemble.config.pieces import resolve, trusting
+from ensemble import pytrees
+from ensemble.config.pieces import trusting
 from ensemble.data.image_form import in_form, warn_of_scale
-from ensemble.data.source import AnyInputs, Inputs, MadeInputs, Source, SplitInputs
-from ensemble.draws.predictions import predict_in_passes
-from ensemble.draws.store import Draws
+from ensemble.data.source import AnyInputs, Inputs, MadeInputs, Sliced, Source, Stored
 from ensemble.errors import InputError, plural, shown, visible
-from ensemble.fitted import Fitted, OnDisk
+from ensemble.fitted import Fitted
 from ensemble.likelihoods.likelihood import Likelihood
 from ensemble.likelihoods.predictive import Arrays, Predictive, namespace
 from ensemble.metrics.abstention import Abstention, Rule, are_wrong, fit_abstention
 from ensemble.metrics.calibration import fit_scale
-from ensemble.runtime.algorithm import FAILURES, Status
 from ensemble.runtime.devices import Devices
+from ensemble.runtime.loading import restore
 from ensemble.runtime.predict import Predictions
 from ensemble.sharding import startup
-from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.predictions import read_predictions
-from ensemble.storage.trials import purpose_of
-from ensemble.storage.workdir import Workdir, with_config
+from ensemble.storage.workdir import Workdir
 
 logger = logging.getLogger("ensemble")
 
@@ -72,21 +67,23 @@ class Ensemble:
         return pytrees.without(vars(self), "_programs")  # They belong to their process.
 
     @functools.cached_property
-    def _programs(self) -> list[Callable[..., Any]]:
+    def _programs(self) -> list[tuple[Predictions, Any]]:
+        """Program of each part, and its sets on the devices."""
         # This process's devices: it may predict when others do not.
         devices = jax.local_devices()[: self.num_devices]
-        return [_program(task, fitted, devices) for task, fitted in self.parts]
+        found = []
+        for task, fitted in self.parts:
+            placed = Devices(fitted.num_sets, devices, splits_members=fitted.is_split)
+            sets = placed.put_members(pytrees.at(fitted.sets, np.s_[:, None]))
+            found.append((Predictions(task, placed, fitted.predict, fitted.num_passes), sets))
+        return found
 
     @property
     def description(self) -> str:
         """What predicts, in words."""
         members = plural(len(self.members), "member")
-        if len(self.parts) > 1:
-            return f"{members} of {len(self.parts)} runs"
-        number = self.fitted.num_estimators
-        member, one = self.fitted.nouns
-        members = plural(len(self.members), member)
-        return members if number == len(self.members) else f"{number} {one}s of {members}"
+        number = sum(fitted.num_estimators for _, fitted in self.parts)
+        return members if number == len(self.members) else f"{members} of {number} estimators"
 
     @property
     def task(self) -> Any:
@@ -144,7 +141,7 @@ class Ensemble:
             InputError: As a call.
         """
         seen = self._seen(inputs)
-        return self._predictive([predict(seen) for predict in self._programs])
+        return self._predictive([predict(sets, seen) for predict, sets in self._programs])
 
     def function(self, inputs: jax.Array) -> Arrays:
         """The columns of a call as a pure function of inputs [B, ...], for `jax.export`."""
@@ -170,16 +167,16 @@ class Ensemble:
         """
         seen = self._seen(inputs)
         each = [
-            predict_in_passes(predict, seen, fitted.shape, self.likelihood)
-            for predict, (_, fitted) in zip(self._programs, self.parts, strict=True)
+            predict.pooled(sets, seen, fitted.num_members)
+            for (predict, sets), (_, fitted) in zip(self._programs, self.parts, strict=True)
         ]
         return together(each, self.weights, self.likelihood)
 
     def _seen(self, inputs: AnyInputs) -> Inputs:
         """Checked inputs as the network sees them, which are read in slices."""
         startup.check_not_forked()
-        if isinstance(inputs, SplitInputs | MadeInputs):
-            return inputs.through(self._checked)
+        if isinstance(inputs, Stored | MadeInputs):
+            return Sliced(len(inputs), lambda where: self._checked(inputs[where]))
         return self._checked(inputs)
 
     def _checked(self, inputs: np.ndarray) -> np.ndarray:
@@ -210,15 +207,6 @@ class Ensemble:
         return inputs
 
 
-def _program(task: Any, fitted: Fitted, devices: Sequence[Any]) -> Callable[..., Any]:
-    """From inputs [N, ...] to arrays [S, N, ...] of all parameter samples of a part."""
-    placed_on = Devices(fitted.num_sets, devices, splits_members=fitted.is_split)
-    predict = Predictions(task, placed_on, fitted.predict, fitted.num_passes)
-    sets = jax.tree.map(lambda leaf: leaf[:, None], fitted.sets)
-    placed = functools.cache(lambda: placed_on.put_members(sets))
-    return lambda inputs: predict(placed(), inputs)
-
-
 def together(
     each: Sequence[Predictive], weights: np.ndarray | None, likelihood: Likelihood
 ) -> Predictive:
@@ -246,47 +234,6 @@ def together(
     first = np.cumsum([0, *(one.num_members for one in each)])[:-1]
     member_of = np.concatenate([one.members_of + k for one, k in zip(each, first, strict=True)])
     return likelihood.predictive(joined, member_of, weights)
-
-
-class Restored(NamedTuple):
-    """Contents of the newest checkpoint of a run.
-
-    Attributes:
-        work: Directory of the run.
-        config: Its configuration.
-        description: Description of its data, by `Task.describe`.
-        fitted: Parameters of the live members.
-        members: Their numbers, [M].
-        step: Steps taken by members still in training.
-        failed_members: Numbers of the members that failed, and why.
-    """
-
-    work: Workdir
-    config: dict[str, Any]
-    description: dict[str, Any]
-    fitted: Fitted
-    members: list[int]
-    step: int
-    failed_members: Mapping[int, str]
-
-    @property
-    def likelihood(self) -> Likelihood:
-        """Likelihood of the run."""
-        return likelihoods.from_dict(self.config["likelihood"], self.description)
-
-    def part(self) -> Part:
-        """The live members, with their network.
-
-        Raises:
-            InputError: The network cannot be loaded, or has other parameters.
-        """
-        make = resolve(trait("task", self.config["task"], "restore"))
-        return make(self.config, self.description, self.fitted.sets["params"]), self.fitted
-
-    def ensemble(self, num_devices: int | None = None) -> Ensemble:
-        """The live members as a function; errors as of `part`."""
-        identity = self.work.identity()
-        return Ensemble([self.part()], tuple(self.members), num_devices, identity=identity)
 
 
 def load(
@@ -362,68 +309,16 @@ def ensemble_of(work: Workdir, num_devices: int | None = None) -> Ensemble:
     Raises:
         InputError: As of `load`.
     """
-    chosen = work.selected()
-    if not chosen:
-        return restore(work).ensemble(num_devices)
     parts = []
-    for there, members, _ in chosen:
-        run = restore(there)
-        places = [run.members.index(k) for k in members]
-        parts.append(run._replace(fitted=run.fitted.of_members(places)).part())
-    weights = np.concatenate([own for *_, own in chosen])
-    return Ensemble(parts, range(len(weights)), num_devices, weights, identity=work.identity())
-
-
-def restore(work: Workdir) -> Restored:
-    """Reads the newest checkpoint of a workdir; changes nothing there.
-
-    Args:
-        work: Directory of the run.
-
-    Raises:
-        InputError: There is no run, checkpoint or live member; or the workdir is a selection.
-    """
-    check_is_workdir(work)
-    if work.selected():
-        raise InputError(f"{work.path} selects members of several runs; name one of these runs")
-    saved = Checkpointer(work.checkpoints).read_latest()
-    if saved is None:
-        raise InputError(f"{work.path} has no checkpoint yet; wait for the first")
-    with work.checkpoint_errors():
-        return _restored(work, saved[0], with_config(saved[1]))
-
-
-def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Restored:
-    """Contents of a checkpoint; raises anything if it was forged."""
-    if not predicts(meta["config"]):
-        raise InputError(f"{work.path} has sampled a density, which predicts nothing")
-    counters = meta["counters"]
-    silent = work.read_report().get("failed_members", {})
-    failed = {
-        k: FAILURES.get(Status(one), "non-finite")
-        for k, one in enumerate(arrays["members"]["status"][: counters["num_members"]])
-        if one in FAILURES or str(k) in silent
-    }
-    live = [k for k in range(counters["num_members"]) if k not in failed]
-    if not live:
-        raise InputError(f"{work.path} has no live member; train again with another configuration")
-    # A checkpoint's configuration may be older than the run's results.
-    config = work.read_config() or meta["config"]
-    saved = OnDisk(config, arrays, counters, live, Draws(work.draws))
-    fitted = resolve(trait("method", config["method"], "result"))(saved)
-    return Restored(work, meta["config"], meta["dataset"], fitted, live, counters["step"], failed)
-
-
-def check_is_workdir(work: Workdir) -> None:
-    """Refuses a directory that no run has written.
-
-    Raises:
-        InputError: it has no config.json, or one of another format.
-    """
-    if work.read_config() is None:
-        if purpose := purpose_of(work):
-            raise InputError(
-                f"{work.path} holds a {purpose}, with nothing chosen yet. Name one of its runs in "
-                f"{work.path}/runs, or resume it"
-            )
-        raise InputError(f"{work.path} is not a workdir: it has no config.json")
+    shares = []
+    for there, members, own in work.selected():
+        saved = restore(there)
+        fitted = saved.fitted.of_members([saved.live.index(k) for k in members])
+        parts.append((saved.task, fitted))
+        shares += own
+    if parts:
+        weights = np.array(shares)
+        return Ensemble(parts, range(len(weights)), num_devices, weights, identity=work.identity())
+    saved = restore(work)
+    parts = [(saved.task, saved.fitted)]
+    return Ensemble(parts, tuple(saved.live), num_devices, identity=work.identity())

@@ -23,7 +23,12 @@ from ensemble.predictor import together
 from ensemble.report.evaluated_run import EvaluatedRun
 from ensemble.report.evaluation import Evaluation
 from ensemble.storage.paths import is_remote
-from ensemble.storage.predictions import HELD_OUT, read_held_out, write_predictions
+from ensemble.storage.predictions import (
+    HELD_OUT,
+    read_held_out,
+    read_predictions,
+    write_predictions,
+)
 from ensemble.storage.trials import purpose_of
 from ensemble.storage.workdir import Workdir
 
@@ -61,36 +66,36 @@ def select_members(
     out = Workdir(workdir)
     if out.config.exists() or purpose_of(out):
         raise InputError(f"{out.path} has a run already; choose another --workdir")
-    content = choose(workdirs, by)
+    runs = [EvaluatedRun(one) for one in workdirs]
+    content = choose(runs, by)
     with out.opened():
-        return write_chosen(out, content)
+        return write_chosen(out, runs, content)
 
 
-def choose(workdirs: Sequence[str | os.PathLike[str]], by: str) -> dict[str, Any]:
-    """Chooses members of runs; arguments and errors as of `select_members`.
+def choose(runs: Sequence[EvaluatedRun], by: str) -> dict[str, Any]:
+    """Chooses members of runs; errors as of `select_members`.
 
     Returns:
         The entry `selection` of the results.
     """
     if by not in SELECT_BY:
         raise InputError(f"by={by} must be one of {', '.join(SELECT_BY)}")
-    runs = [EvaluatedRun(one) for one in workdirs]
     if not runs:
         raise InputError("There are no workdirs to select from. Give some")
     for run in runs:
         _check(run, runs[0], by)
     each = [_log_densities(run, by) for run in runs]
-    sizes = [len(one) for one in each]
-    log_densities = np.concatenate(each)
-    is_known = ~np.isnan(log_densities).any(axis=0)
-    log_densities = log_densities[:, is_known]
-    counts = select(log_densities, sizes)
+    is_known = ~np.isnan(np.concatenate(each)).any(axis=0)
+    each = [one[:, is_known] for one in each]
+    whole = np.concatenate(each)
+    counts = select(whole, [len(one) for one in each])
     entries = []
-    shares = np.split(counts / counts.sum(), np.cumsum(sizes)[:-1])
-    for run, own, share in zip(runs, each, shares, strict=True):
+    left = counts / counts.sum()
+    for run, own in zip(runs, each, strict=True):
+        share, left = np.split(left, [len(own)])
         members = np.asarray(run.results["active_members"])
-        times = len(members) // len(own)  # Members of a whole run have equal shares of its weight.
-        weights = np.repeat(share / times, times)
+        # Members of a whole run have equal shares of its weight.
+        weights = np.resize(share, len(members)) * (len(own) / len(members))
         entries.append(
             {
                 "workdir": os.fspath(run.work.path),
@@ -98,15 +103,10 @@ def choose(workdirs: Sequence[str | os.PathLike[str]], by: str) -> dict[str, Any
                 "step": run.work.newest_step,
                 "members": members[weights > 0].tolist(),
                 "weights": weights[weights > 0].tolist(),
-                "nll": loss(own[:, is_known], np.ones(len(own), int)),
+                "nll": loss(own, np.ones(len(own), int)),
             }
         )
-    return {
-        "by": by,
-        "num_rows": log_densities.shape[1],
-        "nll": loss(log_densities, counts),
-        "runs": entries,
-    }
+    return {"by": by, "num_rows": whole.shape[1], "nll": loss(whole, counts), "runs": entries}
 
 
 def _check(run: EvaluatedRun, first: EvaluatedRun, by: str) -> None:
@@ -134,7 +134,7 @@ def _log_densities(run: EvaluatedRun, by: str) -> Floats:
     """Log densities [E, N] of targets by members; of held-out rows by the run, NaN if unknown."""
     if by == HELD_OUT:
         return -read_held_out(run.work, run.results["num_train_examples"])[None]
-    p, targets, _ = run.predicted(by) or run.test  # Which `_check` has looked for.
+    p, targets, _ = read_predictions(run.work, by, run.likelihood)
     return -metrics_of(p)["nll"].member_terms(p, targets)
 
 
@@ -167,35 +167,39 @@ def loss(log_densities: Floats, counts: NDArray) -> float:
     return float(-np.logaddexp.reduce(weighted, axis=0).mean())
 
 
-def write_chosen(out: Workdir, content: Mapping[str, Any]) -> dict[str, Any]:
+def write_chosen(
+    out: Workdir, runs: Sequence[EvaluatedRun], content: Mapping[str, Any]
+) -> dict[str, Any]:
     """Writes a selection: its predictions of splits, its results, and last its configuration.
 
     An earlier selection is replaced.
 
     Args:
         out: Workdir to write, open.
+        runs: Runs to select from.
         content: Returned by `choose`.
     """
-    entries = [one for one in content["runs"] if one["members"]]
-    runs = [EvaluatedRun(one["workdir"]) for one in entries]
-    first = runs[0]
-    weights = np.concatenate([one["weights"] for one in entries])
+    chosen = [
+        (run, one["members"])
+        for run, one in zip(runs, content["runs"], strict=True)
+        if one["members"]
+    ]
+    first, _ = chosen[0]
+    weights = np.concatenate([one["weights"] for one in content["runs"]])
     members = list(range(len(weights)))
     for file in (out.config, out.report):
         out.manifest.remove(file)
     metrics = {}
     for split in [name for name in first.description["num_examples"] if name != "train"]:
-        each = [stored for run in runs if (stored := run.predicted(split))]
-        some = [
-            stored.predictive.of(np.searchsorted(stored.members, one["members"]))
-            for stored, one in zip(each, entries, strict=True)
-        ]
-        whole = together(some, weights, first.likelihood)
-        write_predictions(out, split, whole, each[0].targets, members)
+        each = []
+        for run, numbers in chosen:
+            stored = read_predictions(run.work, split, run.likelihood)
+            each.append(stored.predictive.of(np.searchsorted(stored.members, numbers)))
+        whole = together(each, weights, first.likelihood)
+        write_predictions(out, split, whole, stored.targets, members)
         if split != "calibration":
-            table = Evaluation(whole, each[0].targets, split=split).table
-            metrics[split] = table.json()["metrics"]
-    notes = (note for run in runs for note in run.results["notes"])
+            found = Evaluation(whole, stored.targets, split=split)
+            metrics[split] = found.table.json()["metrics"]
     named = [{**one, "workdir": _relative(out, one["workdir"])} for one in content["runs"]]
     report = {
         **{name: first.results[name] for name in _SHARED},
@@ -203,7 +207,7 @@ def write_chosen(out: Workdir, content: Mapping[str, Any]) -> dict[str, Any]:
         "active_members": members,
         "failed_members": {},
         "metrics": metrics,
-        "notes": list(dict.fromkeys(notes)),
+        "notes": [*dict.fromkeys(note for run, _ in chosen for note in run.results["notes"])],
         "selection": {**content, "runs": named},
     }
     out.manifest.write(out.report, report)

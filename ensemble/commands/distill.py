@@ -12,15 +12,13 @@ from ensemble import cli
 from ensemble.commands import train
 from ensemble.config.pieces import trusting
 from ensemble.notes import shown_with_the_result
-from ensemble.sharding import startup
 
 
 def main(call: cli.Call) -> None:
     """Trains the network, and prints its scores next to the ensemble's."""
     flags = call.flags
-    began = startup.process_started()
     file = {} if flags["config"] is None else cli.read_config(flags["config"])
     config = {**file, **call.overrides}
     with shown_with_the_result(), trusting(flags["trust"]):
-        result = ensemble.distill(flags["workdir"], flags["out"], config, started=began)
+        result = ensemble.distill(flags["workdir"], flags["out"], config)
     train.show(result, flags["out"])

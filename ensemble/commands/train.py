@@ -35,7 +35,7 @@ def main(call: cli.Call) -> None:
     )
     workdir = flags["workdir"]
     with processes.losses_noticed(), shown_with_the_result(), trusting(flags["trust"]):
-        result = ensemble.train(run.values, workdir=workdir, started=startup.process_started())
+        result = ensemble.train(run.values, workdir=workdir)
     if processes.is_main():
         show(result, workdir)
 

@@ -88,7 +88,7 @@ class Method:
         tasks: Names of the tasks that it can learn; the first is the default.
         requires_prior: Whether it samples a posterior.
         result: Function that reads its ensemble from a workdir, `module:NAME`, called with the
-            `ensemble.fitted.OnDisk` of a run; empty if nothing predicts.
+            `ensemble.runtime.loading.Saved` of a run; empty if nothing predicts.
         is_exact: Whether its draws converge to the posterior.
         xla_flags: XLA flags by name that make its programs faster; a user's own have precedence.
         one_arena: Whether all threads share one arena of malloc, so that large temporaries take
@@ -265,7 +265,6 @@ class SnapshotEnsemble(Descent):
     """Keys of snapshot ensembles."""
 
     instead = _OWN_SCHEDULE
-    result = "ensemble.runtime.loading:snapshots"
     num_cycles: int = key(
         5,
         "cycles in which the learning rate falls to 0, each with a snapshot",
@@ -280,7 +279,6 @@ class SWAG(Descent):
     """Keys of SWAG."""
 
     instead = _OWN_SCHEDULE
-    result = "ensemble.methods.swag:fitted"
     num_draws: int = key(20, "parameter samples that are drawn", ge=2, le=1000)
     num_iterates: int = key(
         20,
@@ -446,7 +444,6 @@ class Chains(Method):
     """Keys of everything that samples the posterior of a network."""
 
     requires_prior = True
-    result = "ensemble.runtime.loading:draws"
 
     num_chains: int = key(4, "number of chains", gt=0, le=MAX_MEMBERS)
     max_draws_per_chain: int = key(

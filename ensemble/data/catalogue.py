@@ -15,7 +15,7 @@ from ensemble.config.builtin import AUTO, DATASETS, LIKELIHOOD_OF, DataForm, dat
 from ensemble.config.pieces import LIKELIHOODS, given_or_imported, resolve
 from ensemble.data import image_form
 from ensemble.data.dataset import carved
-from ensemble.data.source import Parts, Request, Source, SplitInputs
+from ensemble.data.source import AnyStored, Parts, Request, Source
 from ensemble.errors import InputError
 from ensemble.storage.paths import is_remote
 
@@ -164,7 +164,7 @@ def _likelihood_of(name: str, target: str) -> str:
 
 def load_test_inputs(
     name: str, data_dir: str | None = None, size: image_form.Size | None = None
-) -> SplitInputs:
+) -> AnyStored:
     """Loads the inputs [N, ...] of a set's test split; of own data without one, all inputs.
 
     Args:
@@ -178,7 +178,7 @@ def load_test_inputs(
     entry = find_entry(name)
     size = size if entry and entry.can_resize else None
     source = load(name, Request(data_dir, hold_out=False, only_test=True, size=size))
-    return SplitInputs(source, "test" if "test" in source.sizes else "train")
+    return source.splits["test" if "test" in source.sizes else "train"].inputs
 
 
 def sets_of_shape(shape: Sequence[int], data_dir: str | None = None) -> list[str]:

@@ -221,6 +221,7 @@ class Request(NamedTuple):
         data_dir: where TFDS sets lie; None for where they lie by default.
         seed: of the split of data that come without splits.
         hold_out: whether to hold validation and calibration data out of the training data.
+        stops_early: whether a validation split is carved even if nothing is held out.
         only_test: whether only the test split is needed; a loader may leave out others.
         size: (height, width) in pixels to which pictures are resized; None leaves them as they are.
         table: what is said of a table.
@@ -231,6 +232,7 @@ class Request(NamedTuple):
     data_dir: str | None = None
     seed: int = 0
     hold_out: bool = True
+    stops_early: bool = False
     only_test: bool = False
     size: Size | None = None
     table: TableKeys = TableKeys()
@@ -239,7 +241,7 @@ class Request(NamedTuple):
 
 
 class Inputs(Protocol):
-    """Inputs [N, ...] that are read in slices: an array, `SplitInputs` or `MadeInputs`."""
+    """Inputs [N, ...] that are read in slices: an array, `Stored` or `MadeInputs`."""
 
     def __len__(self) -> int:
         """N."""
@@ -307,7 +309,7 @@ class Stored:
         return inputs.reshape(*chosen.shape, *self.example)
 
 
-class _Sliced:
+class Sliced:
     """Inputs [N, ...] that a function reads or makes slice by slice."""
 
     def __init__(self, num_examples: int, read: Callable[[slice], np.ndarray]):
@@ -320,26 +322,8 @@ class _Sliced:
     def __getitem__(self, where: slice, /) -> np.ndarray:
         return self._read(where)
 
-    def through(self, function: Callable[[np.ndarray], np.ndarray]) -> _Sliced:
-        """Applies a function to each slice."""
-        return _Sliced(len(self), lambda where: function(self[where]))
 
-
-class SplitInputs(_Sliced):
-    """The inputs of a split, read from the source as they are used.
-
-    Args:
-        source: Source.
-        split: Name of the split.
-    """
-
-    def __init__(self, source: Source, split: str):
-        super().__init__(source.sizes[split], lambda where: source.read(split, where).inputs)
-        self.source = source
-        self.split = split
-
-
-class MadeInputs(_Sliced):
+class MadeInputs(Sliced):
     """Inputs [N, ...] that are made piece by piece, and are never in memory together.
 
     Slices are to be asked for in order: one before the last one makes the inputs anew.
@@ -366,8 +350,8 @@ class MadeInputs(_Sliced):
         return self._held[: stop - start]
 
 
-AnyInputs = np.ndarray | SplitInputs | MadeInputs
 AnyStored = np.ndarray | Stored
+AnyInputs = AnyStored | MadeInputs
 """Arrays may be maps of files."""
 
 

@@ -66,8 +66,9 @@ def assign_splits(
     every = slice(None)
     splits: dict[str, Rows] = {"train": (source, every)}
     splits |= {split: (split, every) for split in SPLITS if split in given}
-    absent = [split for split in SPLITS[1:] if split not in given]
-    if absent and request.hold_out:
+    wanted = SPLITS[1:] if request.hold_out else SPLITS[1:2] * request.stops_early
+    absent = [split for split in wanted if split not in given]
+    if absent:
         values = given[source].targets
         sizes = carved_sizes(len(values), absent, name)
         if strata:

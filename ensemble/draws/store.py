@@ -14,7 +14,6 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from ensemble import pytrees
 from ensemble.errors import InputError
-from ensemble.fitted import Fitted
 from ensemble.storage.files import make_folder, write_file
 from ensemble.storage.manifest import Manifest, damaged
 
@@ -276,20 +275,3 @@ def tracked_scalars(scalars: Mapping[str, np.ndarray]) -> Arrays:
         for name, values in scalars.items()
         if name == LOG_DENSITY or not is_diagnostic(name)
     }
-
-
-def fitted_draws(draws: Draws, live: Sequence[int], most: int) -> Fitted:
-    """Reads the parameters of the draws that predict.
-
-    Args:
-        draws: Draws of the run.
-        live: Numbers of the chains to take them from.
-        most: Most draws of a chain, as of `Draws.predicting`.
-
-    Returns:
-        The draws, chain by chain; none where none is kept yet.
-    """
-    positions, numbers = draws.positions(draws.predicting(most))
-    flat = pytrees.merged(pytrees.at(positions, list(live)))
-    member_of = np.repeat(np.arange(len(live)), len(numbers))
-    return Fitted(flat, member_of, nouns=("chain", "draw"))

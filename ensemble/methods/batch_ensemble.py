@@ -29,7 +29,7 @@ import numpy as np
 
 from ensemble import pytrees
 from ensemble.errors import InputError
-from ensemble.fitted import Fitted, OnDisk
+from ensemble.fitted import Fitted
 from ensemble.methods import training
 from ensemble.methods.optimizers import create_descent
 from ensemble.network import Variables, path_name
@@ -58,7 +58,7 @@ def create(config: ml_collections.FrozenConfigDict, task: Any) -> Method:
     return training.create(config, task, create_descent, learned=learned)
 
 
-def fitted(saved: OnDisk) -> Fitted:
+def fitted(saved: loading.Saved) -> Fitted:
     """The networks of members that are on disk."""
     return apart(loading.fitted(saved), saved.config["num_estimators"])
 
@@ -271,7 +271,6 @@ def apart(members: Any, number: int) -> Fitted:
         members,
         sets=jax.tree.map(lambda *leaves: np.stack(leaves), *found),
         member_of=np.array(places)[:, 0],
-        nouns=("member", "estimator"),
         in_order=False,
     )
 

@@ -11,7 +11,7 @@ from ensemble import pytrees
 from ensemble.config import trait
 from ensemble.draws.diagnostics import MIN_ESS, Diagnostics, summarise
 from ensemble.draws.predictive_error import ERROR
-from ensemble.draws.store import LOG_DENSITY, fitted_draws, tracked_examples, tracked_scalars
+from ensemble.draws.store import LOG_DENSITY, tracked_examples, tracked_scalars
 from ensemble.methods.start import find_map
 from ensemble.report.posterior import (
     Scalars,
@@ -23,6 +23,7 @@ from ensemble.report.posterior import (
 from ensemble.run.results import REPORTED_SPLITS
 from ensemble.runtime.algorithm import Status
 from ensemble.runtime.devices import fetch
+from ensemble.runtime.loading import fitted_draws
 from ensemble.runtime.loop import Period
 from ensemble.runtime.method import KeptReport
 from ensemble.sharding import processes
@@ -97,7 +98,7 @@ class PosteriorReport(KeptReport):
     def single_draw(self, run: Any, split: str) -> dict[str, float]:
         """Returns the mean scores of single draws of the live chains on a split."""
         rows = [run.numbers.index(k) for k in run.live]
-        found = self.predicted.average_draw(split, run.draws)
+        found = self.average_draw(run, split)
         return {name: float(values[rows].mean()) for name, values in found.items()}
 
     def monitored(self, run: Any) -> dict[str, float]:

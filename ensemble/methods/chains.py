@@ -20,7 +20,6 @@ from blackjax.mcmc.metrics import Metric
 from ensemble import pytrees
 from ensemble.config import trait
 from ensemble.data.source import in_memory
-from ensemble.draws.predictions import draw_scalars
 from ensemble.draws.store import VALUE
 from ensemble.errors import InputError
 from ensemble.methods import low_rank_mass
@@ -36,6 +35,7 @@ from ensemble.runtime.algorithm import Algorithm, Between, Info, Now, Status, ev
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.feed import Fixed
 from ensemble.runtime.method import Method
+from ensemble.runtime.predict import draw_scalars
 from ensemble.sharding import processes
 from ensemble.sharding.transfer import place_split
 from ensemble.task import LogDensity, Modelled
@@ -71,7 +71,6 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised | Modelled)
         # At a constant speed there is nothing to choose but the sign.
         raise InputError(f"config.method={config.method!r} needs at least 2 parameters. Use 'nuts'")
     report = ChainReport(config, task)
-    steps = report.first + sampler.num_samples
     ends = window_ends(settings.mass, settings.num_warmup)
     devices = processes.devices(config.num_devices)
     return Method(
@@ -82,9 +81,7 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised | Modelled)
         algorithm=lambda devices, _: _algorithm(report, devices, settings, ends),
         report=report,
         steps_per_epoch=config.log_every_steps,
-        num_steps=steps,
         tracked_split=report.split,
-        may_end_early=any(config.stop_when.values()),
     )
 
 

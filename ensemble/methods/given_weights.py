@@ -18,11 +18,11 @@ import numpy as np
 from ensemble import networks, pytrees
 from ensemble.config import settings
 from ensemble.config.builtin import is_file
-from ensemble.config.pieces import resolve
 from ensemble.data.source import check_same_data
 from ensemble.errors import InputError, listed
 from ensemble.network import Variables, path_name
 from ensemble.runtime.algorithm import Start
+from ensemble.runtime.loading import Saved, restore
 from ensemble.storage import weights
 from ensemble.storage.paths import user_path
 from ensemble.storage.workdir import Workdir
@@ -98,7 +98,7 @@ def read(given: str, what: str) -> dict[str, Any]:
     return named(_restored(given).fitted.last_variables())
 
 
-def run_of(config: ml_collections.FrozenConfigDict, task: Supervised) -> Any:
+def run_of(config: ml_collections.FrozenConfigDict, task: Supervised) -> Saved:
     """Restores the run `config.init_from`, which has learned the same data by the same network.
 
     Args:
@@ -117,8 +117,8 @@ def run_of(config: ml_collections.FrozenConfigDict, task: Supervised) -> Any:
     return restored
 
 
-def _restored(given: str) -> Any:
-    return resolve("ensemble.predictor:restore")(Workdir(user_path(given, "--config.init_from")))
+def _restored(given: str) -> Saved:
+    return restore(Workdir(user_path(given, "--config.init_from")))
 
 
 def check_number(config: ml_collections.FrozenConfigDict, found: int, key: str) -> None:

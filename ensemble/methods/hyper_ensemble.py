@@ -3,8 +3,7 @@
 Wenzel, Snoek, Tran and Jenatton, "Hyperparameter ensembles for robustness and uncertainty
 quantification" (2020), arXiv:2006.13570: members that differ in their settings differ more in what
 they say than by their start alone. Here each member draws its learning rate and weight decay from
-given ranges, by its own key, and sees the images of a batch augmented in its own way. All members
-are one program still.
+given ranges, by its own key. All members are one program still.
 """
 
 import functools
@@ -62,4 +61,4 @@ def varied_descent(config: ml_collections.FrozenConfigDict, num_steps: int) -> D
         return state._replace(hyperparams={name: settings[name] for name in state.hyperparams})
 
     found = descent_of_each(config, num_steps, "learning_rate", "weight_decay")
-    return found._replace(seed=seed, augments_each=True)
+    return found._replace(seed=seed)

@@ -80,7 +80,6 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
         InputError: The data do not suit it, or it takes too much memory.
     """
     bagging = Bagging(config, task)
-    duration = "num_epochs or config.num_steps"
     return training.of_members(
         config,
         bagging.task,
@@ -89,10 +88,7 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
         place=functools.partial(training.spread, config, bagging.learned),
         algorithm=bagging.algorithm,
         report=bagging,
-        num_steps=bagging.num_steps,
-        may_end_early=True,
-        duration=duration,
-        facts={"the steps of a trial": (bagging.trial, f"config.{duration}")},
+        facts={"the steps of a trial": (bagging.trial, "config.num_epochs or config.num_steps")},
     )
 
 

@@ -21,7 +21,7 @@ from ensemble import pytrees
 from ensemble.config.builtin import LAST_LAYER, MARGINAL, VALIDATION, is_file
 from ensemble.errors import InputError
 from ensemble.fitted import OWN as OF_METHOD
-from ensemble.fitted import Fitted, OnDisk, Predict
+from ensemble.fitted import Fitted, Predict
 from ensemble.methods import training
 from ensemble.methods.given_weights import check_number, run_of
 from ensemble.methods.laplace_structures import STRUCTURES
@@ -65,9 +65,7 @@ class LaplaceState(NamedTuple):
 class LaplaceReport(Report):
     """Report of a run of Laplace approximations."""
 
-    def has_predictions(self, run: Any) -> bool:
-        """At the end."""
-        return bool(run.loop.finished)
+    predicts_at_end = True
 
     def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
         """The prior of each member."""
@@ -96,7 +94,6 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
         place=lambda count: Devices(count, processes.devices(config.num_devices), splits),
         algorithm=functools.partial(_algorithm, config, task),
         report=report,
-        num_steps=structure.num_passes * epochs.steps,
     )
 
 
@@ -184,16 +181,14 @@ def _predict_of(config: Any) -> Predict:
     return functools.partial(predict, structure, num_draws == 0)
 
 
-def fitted(saved: OnDisk) -> Fitted:
+def fitted(saved: loading.Saved) -> Fitted:
     """The members that are on disk, and their posteriors.
 
     Raises:
         InputError: The curvature is not complete.
     """
     passes = saved.config["num_draws"] or 1
-    return loading.fitted(
-        saved, predict=_predict_of(saved.config), num_passes=passes, nouns=("member", "draw")
-    )
+    return loading.fitted(saved, predict=_predict_of(saved.config), num_passes=passes)
 
 
 def _start(config: Any, task: Supervised) -> Start:

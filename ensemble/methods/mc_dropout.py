@@ -5,17 +5,15 @@ trained as a deep ensemble. Each predicts in several passes, with units dropped 
 that all examples share; the mean over passes is its prediction.
 """
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import ml_collections
-import numpy as np
 
 from ensemble import pytrees
 from ensemble.errors import InputError
-from ensemble.fitted import OWN, Fitted, OnDisk
+from ensemble.fitted import OWN, Fitted
 from ensemble.methods import training
 from ensemble.methods.optimizers import create_descent
 from ensemble.runtime import loading
@@ -62,15 +60,6 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
     return training.create(config, task, create_descent, wrap=wrap, report=DropoutReport)
 
 
-def fitted(saved: OnDisk) -> Fitted:
+def fitted(saved: loading.Saved) -> Fitted:
     """The members that are on disk, with their keys."""
-    found = loading.fitted(saved)
-    key = jax.random.key(saved.config["seed"])
-    keys = jax.random.key_data(pytrees.keys_of(key, np.array(saved.live)))
-    return dataclasses.replace(
-        found,
-        sets={**found.sets, OWN: np.asarray(keys)},
-        predict=predict_pass,
-        num_passes=saved.config["num_draws"],
-        nouns=("member", "dropout mask"),
-    )
+    return loading.fitted(saved, predict=predict_pass, num_passes=saved.config["num_draws"])

@@ -19,13 +19,11 @@ class Descent(NamedTuple):
         optimizer: that turns gradients of the mean loss into steps.
         seed: of a descent that is not the same for all members: `(fresh state of the optimiser, a
             member's key) -> state`.
-        augments_each: whether members that share batches see them augmented differently.
     """
 
     learning_rate: optax.Schedule
     optimizer: optax.GradientTransformation
     seed: Callable[[Any, jax.Array], Any] | None = None
-    augments_each: bool = False
 
 
 def learning_rate_schedule(

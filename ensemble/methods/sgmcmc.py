@@ -15,7 +15,6 @@ import numpy as np
 
 from ensemble import pytrees
 from ensemble.config.builtin import PRIOR
-from ensemble.draws.predictions import draw_scalars
 from ensemble.draws.store import LOG_DENSITY
 from ensemble.likelihoods.predictive import Predictive
 from ensemble.methods import training
@@ -30,6 +29,7 @@ from ensemble.runtime.algorithm import Algorithm, Info, Keep, Now, Start
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.loop import Period
 from ensemble.runtime.method import Method, Report
+from ensemble.runtime.predict import draw_scalars
 from ensemble.tasks.supervised import Supervised
 
 _KINETIC = "kinetic"
@@ -108,9 +108,7 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
         report=report,
         steps_per_epoch=epochs.steps,
         examples_before=epochs.examples_before,
-        num_steps=times.num_steps,
         tracked_split=report.split,
-        duration="sgmcmc.num_samples",
         facts=cycle if times.schedule == "cyclical" else {},
     )
 
@@ -193,7 +191,7 @@ class LangevinReport(PosteriorReport):
         """
         config = self.config
         counted, found = self.drawn(run)
-        num_steps = run.method.num_steps * config.num_chains
+        num_steps = run.goal * config.num_chains
         per_second = rate and rate * run.method.steps_per_epoch
         kinetic = float(counted[_KINETIC].mean())
         heat = temperature(kinetic, share_kept(config))

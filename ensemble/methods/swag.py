@@ -20,10 +20,8 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from ensemble import pytrees
-from ensemble.fitted import Fitted, OnDisk
 from ensemble.methods import training
 from ensemble.methods.optimizers import descent_by
-from ensemble.runtime import loading
 from ensemble.runtime.algorithm import Algorithm, Between, Now, Status, Stream
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.method import Method
@@ -58,14 +56,7 @@ class SWAGState(NamedTuple):
 class SWAGReport(training.DescentReport):
     """Report of members that predict with draws."""
 
-    def has_predictions(self, run: Any) -> bool:
-        """At the end."""
-        return bool(run.loop.finished)
-
-
-def fitted(saved: OnDisk) -> Fitted:
-    """The draws of members that are on disk."""
-    return loading.fitted(saved, nouns=("member", "draw"))
+    predicts_at_end = True
 
 
 def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:

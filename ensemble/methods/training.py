@@ -169,9 +169,6 @@ def create(
         place=functools.partial(place, config, learned),
         algorithm=algorithm,
         report=report(config, task, how),
-        num_steps=steps,
-        may_end_early=bool(patience),
-        duration="num_epochs or config.num_steps",
         **more,
     )
 
@@ -196,7 +193,7 @@ def descending(
         how: How they move.
         order: As of `batches`.
     """
-    feed = batches(config, task, devices, numbers, steps, how.augments_each, order)
+    feed = batches(config, task, devices, numbers, steps, order)
     init, step = descent(task, devices, make_objective(config, task), how)
     return Algorithm(
         init,
@@ -205,7 +202,7 @@ def descending(
         steps,
         feed,
         steps_per_program=feed.steps_per_program,
-        together=None if feed.reads_each else ensemble_scores(task),
+        together=None if feed.per_member else ensemble_scores(task),
     )
 
 
@@ -286,7 +283,6 @@ def batches(
     devices: Devices,
     numbers: Sequence[int],
     steps: int,
-    augments_each: bool = False,
     order: Order | None = None,
 ) -> Batches:
     """Makes the batches of a configuration.
@@ -297,7 +293,6 @@ def batches(
         devices: Placement of the members.
         numbers: Their numbers.
         steps: Steps of the run.
-        augments_each: Whether members that share batches see them augmented differently.
         order: Order of the examples, of each member its own; None: all, anew in each epoch.
 
     Raises:
@@ -317,7 +312,6 @@ def batches(
         seed=config.seed,
         num_steps=steps,
         per_member=order is not None or config.shuffle == "independent",
-        augments_each=augments_each and augment is not None,
         on_devices=fits_on_devices(task, devices),
     )
     found.steps_per_program = in_loop(task, devices, found.steps_per_program)

@@ -2,7 +2,6 @@
 
 import functools
 import os
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +90,6 @@ def sample(
         TrainingError: as of `ensemble.train`.
         Interrupted: as of `ensemble.train`.
     """
-    started = time.monotonic()
     if not callable(model):
         raise InputError(
             f"model is a {type(model).__name__}, must be a function: a NumPyro model, or with a "
@@ -106,7 +104,7 @@ def sample(
     given = {**numpyro_nuts.get_config(), **given}
     make_model = functools.partial(_model, model, data, start, name)
     where = None if workdir is None else os.fspath(workdir)
-    result = run(checked(given), make_model, where, started, show_progress)
+    result = run(checked(given), make_model, where, show_progress)
     return Samples(result.report, result.data, where)
 
 

@@ -63,9 +63,7 @@ def create(config: ml_collections.FrozenConfigDict, task: DensityTask) -> Method
         algorithm=algorithm,
         report=WalkReport(config, task, remedy="lower config.sampler.step_size"),
         steps_per_epoch=config.log_every_steps,
-        num_steps=steps,
         examples_before=lambda step: step * config.num_chains,
-        may_end_early=any(config.stop_when.values()),
     )
 
 
@@ -73,11 +71,8 @@ class WalkReport(Report):
     """Report of a run of random walks."""
 
     noun = "chain"
+    rate = "posterior/samples_per_second"
     charts: ClassVar[Mapping[str, str]] = {}
-
-    def rate(self, examples_per_second: float) -> dict[str, float]:
-        """Samples a second."""
-        return {"posterior/samples_per_second": examples_per_second}
 
     def monitored(self, run: Any) -> dict[str, float]:
         """Moments with their errors, and convergence."""

@@ -14,11 +14,11 @@ from ensemble.config import flatten
 from ensemble.data.catalogue import load
 from ensemble.data.source import Request, check_same_data
 from ensemble.errors import InputError, shown
-from ensemble.predictor import restore
 from ensemble.priors import parse_prior, sample_prior
 from ensemble.recommendation.dataset import FRAME, RATINGS, InteractionDataset, given_interactions
 from ensemble.recommendation.likelihood import USERS, outputs_of
 from ensemble.recommendation.scores import NUM_RECOMMENDED, of_users
+from ensemble.runtime.loading import Saved, restore
 from ensemble.sharding import startup
 from ensemble.storage.workdir import Workdir
 
@@ -115,7 +115,7 @@ def recommend(
             )
     if not isinstance(top, numbers.Integral) or top < 1:
         raise InputError(f"top={top!r} must be a positive whole number; use {NUM_RECOMMENDED}")
-    restored: Any = restore(Workdir(workdir))
+    restored = restore(Workdir(workdir))
     dataset = _dataset(workdir, restored, data_dir, data)
     ids = dataset.interactions.user_ids
     number = ids.index(str(user)) if str(user) in ids else -1
@@ -130,7 +130,7 @@ def recommend(
         new = sample_prior(key, parse_prior(restored.config["prior"]), shapes)
         draws = {**draws, **{one: new[one][:, None] for one in USERS}}
     outputs = np.asarray(_outputs_of_draws(draws)[:, 0])
-    likelihood = restored.likelihood
+    likelihood = restored.task.likelihood
     of_ratings = restored.config["likelihood"] == RATINGS
     values = scipy.special.expit(outputs)
     if of_ratings:
@@ -160,7 +160,7 @@ def recommend(
     )
 
 
-def _dataset(workdir: Any, restored: Any, data_dir: str | None, data: Any) -> InteractionDataset:
+def _dataset(workdir: Any, restored: Saved, data_dir: str | None, data: Any) -> InteractionDataset:
     """The interactions that a run has learned, as they are now.
 
     Raises:

@@ -13,15 +13,15 @@ import numpy as np
 from ensemble import likelihoods
 from ensemble.config import trait
 from ensemble.data.catalogue import load
-from ensemble.data.image_form import parse_size
-from ensemble.data.source import AnyInputs, Request, Source, SplitInputs, check_same_data
+from ensemble.data.source import AnyInputs, Source, check_same_data
 from ensemble.errors import InputError
 from ensemble.likelihoods.predictive import Predictive
-from ensemble.predictor import check_is_workdir, ensemble_of, restore
+from ensemble.predictor import ensemble_of
+from ensemble.runtime.loading import config_of, restore
 from ensemble.sharding import startup
 from ensemble.storage.predictions import StoredPredictions, read_predictions
 from ensemble.storage.workdir import Workdir
-from ensemble.tasks.supervised import table_keys
+from ensemble.tasks.supervised import request_of
 
 AnyPath = str | os.PathLike[str]
 logger = logging.getLogger("ensemble")
@@ -67,16 +67,16 @@ class EvaluatedRun:
         self._data = data
         self._num_devices = num_devices
         startup.configure(num_devices)
-        check_is_workdir(self.work)
+        config_of(self.work)
         results = self.work.read_report()
         self.is_finished = bool(results)
         self.step = None
         if not results:
             saved = restore(self.work)
-            self.step = saved.step
+            self.step = saved.counters["step"]
             failed = {str(k): why for k, why in saved.failed_members.items()}
-            results = {"dataset": saved.description, "failed_members": failed}
-            results["config"] = saved.config
+            results = {"dataset": dict(saved.description), "failed_members": failed}
+            results["config"] = dict(saved.config)
         self.results = results
         self.config = results["config"]
         self.description = results["dataset"]
@@ -108,7 +108,7 @@ class EvaluatedRun:
             return read_predictions(self.work, split, self.likelihood)
         if self.dataset is None:
             raise InputError(self.why_no_data)
-        p = self.predictor.predict_members(SplitInputs(self.dataset, split))
+        p = self.predictor.predict_members(self.dataset.splits[split].inputs)
         alive = np.flatnonzero(~p.have_nan())
         if not len(alive):
             raise InputError(f"{self.work.path} has no member whose predictions are finite")
@@ -138,15 +138,12 @@ class EvaluatedRun:
             InputError: They have changed since the run.
         """
         config = self.config
-        table = table_keys(config)
-        size = parse_size(config.get("resize"))
-        held = not config["train_on_all"]
-        request = Request(self.data_dir, config["seed"], hold_out=held, size=size, table=table)
+        request = request_of(config, self.data_dir)
         path = str(self.work.path)
         if self._data is not None:
             from ensemble.data.data_forms import recognise  # Most runs learn a set by its name.
 
-            given = recognise(self._data, table.kind, table.target)
+            given = recognise(self._data, request.table.kind, request.table.target)
             is_table = given.is_table and "table" in self.description
             found = dataclasses.replace(given, is_table=is_table).source(request)
         else:

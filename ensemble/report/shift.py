@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from scipy import ndimage
 from scipy.special import ive
 
-from ensemble.data.source import AnyInputs, Inputs, MadeInputs, Source, SplitInputs, in_memory
+from ensemble.data.source import AnyInputs, Inputs, MadeInputs, Source, in_memory
 
 IMAGES = {
     "rotation": (10, 20, 30, 40, 50),
@@ -70,7 +70,7 @@ def made_inputs(source: Source, name: str) -> dict[str, AnyInputs]:
     if name == UNIFORM or (name == SHIFT and source.has_pictures):
         ends: Any = source.value_range("train")
         kinds = IMAGES
-        shifted = partial(shifted_images, SplitInputs(source, "test"), ends)
+        shifted = partial(shifted_images, source.splits["test"].inputs, ends)
     elif is_table(source):
         columns = columns_of(source)
         ends = (columns.low, columns.high)

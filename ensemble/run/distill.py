@@ -6,9 +6,9 @@ from typing import Any
 
 from ensemble.config import by_path, fields_for, flatten
 from ensemble.data.data_forms import bundled
-from ensemble.predictor import check_is_workdir
 from ensemble.run.loop import train
 from ensemble.run.results import TrainResult
+from ensemble.runtime.loading import config_of
 from ensemble.storage.workdir import Workdir
 
 _METHOD = "deep_ensemble"
@@ -23,7 +23,6 @@ def distill(
     config: Mapping[str, Any] | None = None,
     data: Any = None,
     *,
-    started: float | None = None,
     show_progress: bool = True,
 ) -> TrainResult:
     """Trains one network to predict what an ensemble predicts, and lays it beside that.
@@ -34,7 +33,6 @@ def distill(
         config: keys that are to differ from the teacher's, such as `model`, `num_epochs` or
             `likelihood`. `ensemble_size` is 1 otherwise.
         data: the arrays that the teacher has learned, if it was given arrays.
-        started: as of `train`.
         show_progress: as of `train`.
 
     Returns:
@@ -46,8 +44,7 @@ def distill(
         Interrupted: as of `train`.
     """
     work = Workdir(teacher)
-    check_is_workdir(work)
-    of_teacher = flatten(work.read_config() or {})
+    of_teacher = flatten(config_of(work))
     chosen = {"method": _METHOD, "task": _TASK, "ensemble_size": 1, "teacher": os.fspath(work.path)}
     chosen |= by_path(config or {})
     own = fields_for({**of_teacher, **chosen}).keys() - _NOT_TAKEN
@@ -57,7 +54,7 @@ def distill(
         of_teacher = _usual(work, chosen) | of_teacher
     taken = {key: one for key, one in of_teacher.items() if key in own}
     values = {**taken, **chosen}
-    return train(values, data, workdir, started=started, show_progress=show_progress)
+    return train(values, data, workdir, show_progress=show_progress)
 
 
 def _usual(work: Workdir, chosen: Mapping[str, Any]) -> dict[str, Any]:

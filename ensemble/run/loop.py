@@ -4,7 +4,6 @@
 restore the members, enlarge their number, move them and report.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -27,7 +26,6 @@ def train(
     data: Any = None,
     workdir: str | None = None,
     *,
-    started: float | None = None,
     show_progress: bool = True,
     **overrides: Any,
 ) -> TrainResult:
@@ -43,7 +41,6 @@ def train(
             pictures, and in `configs/tabular.py` for data frames.
         workdir: directory for checkpoints, metrics and results, local or `gs://`; a run that is
             already there is resumed. None keeps nothing.
-        started: `time.monotonic()` when the process began, for the report's timing.
         show_progress: whether to show on stderr, or below a notebook's cell, how far the run is:
             steps, epoch, scores and the time left. Warnings are logged in any case.
         **overrides: further keys. If they select another method, network, likelihood or data set,
@@ -58,17 +55,15 @@ def train(
         TrainingError: no member is alive.
         Interrupted: SIGTERM or Ctrl-C; a checkpoint has been written.
     """
-    started = time.monotonic() if started is None else started
     overrides = by_path(overrides)
     given, values = complete(by_path(config), overrides, data)
-    return run(checked(values, overrides), lambda: given, workdir, started, show_progress)
+    return run(checked(values, overrides), lambda: given, workdir, show_progress)
 
 
 def run(
     config: ml_collections.FrozenConfigDict,
     make_data: Callable[[], Any],
     workdir: str | None,
-    started: float,
     show_progress: bool,
 ) -> TrainResult:
     """Runs a configuration that is complete: creates, restores, advances and reports.
@@ -77,15 +72,15 @@ def run(
         config: of `ensemble.config.build`.
         make_data: makes what the task is given as data, once the devices are set up.
         workdir: as of `train`.
-        started: as of `train`.
         show_progress: as of `train`.
     """
+    clock = Clock()
     startup.configure(config.num_devices, config.method)  # Of JAX: flags, devices, processes.
     with opened(config, workdir, show_progress) as where:
         task = create_task(config, make_data())
         processes.check_same("data", task.describe().get("fingerprint"))
         method = create_method(config, task)
-        members = Run(method, range(method.num_members), where, Clock(started))
+        members = Run(method, range(method.num_members), where, clock)
         members.restore()
         if members.meta:
             enlarge(members)

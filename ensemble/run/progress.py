@@ -33,15 +33,15 @@ class Clock:
     """The seconds of a run, over all the processes that it took.
 
     Attributes:
-        started: `time.monotonic()` at which this process began.
+        started: `time.monotonic()` at which this process began the run.
         seconds_before: what earlier processes of the run took.
-        seconds_to_first_step: from a process's start to the end of its first step; the first's.
+        seconds_to_first_step: to the end of the first step.
         seconds_training: spent in training steps and on what ends members early, without
             evaluation and writing.
         member_examples: examples seen, summed over members.
     """
 
-    started: float
+    started: float = dataclasses.field(default_factory=time.monotonic)
     seconds_before: float = 0.0
     seconds_to_first_step: float | None = None
     seconds_training: float = 0.0
@@ -131,7 +131,6 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         display: Where the line is shown.
         what: Name of the work.
         unit: Name of a step.
-        may_end_early: Whether the time left is the most that there may be.
     """
 
     def __init__(
@@ -141,13 +140,11 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         display: Display,
         what: str = "training",
         unit: str = "step",
-        may_end_early: bool = False,
     ):
         self._total = total
         self._display = display
         self._unit = unit
         self._what = what
-        self._at_most = "at most " * may_end_early
         self._known: dict[str, float | str] = {}
         self._began = time.monotonic()
         self.compiled(done)
@@ -207,7 +204,7 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         left = duration((self._total - self._step) * seconds / steps)
         rate = steps / max(seconds, 1e-9)
         speed = f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
-        return f"{self._at_most}{left} left, {speed} {self._unit}s/s"
+        return f"{left} left, {speed} {self._unit}s/s"
 
     def _line(self, how: str) -> str:
         known = (

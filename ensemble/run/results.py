@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ensemble import pytrees
-from ensemble.config import FORMAT, trait
-from ensemble.config.pieces import resolve
-from ensemble.fitted import Fitted, OnDisk
+from ensemble.config import FORMAT
+from ensemble.fitted import Fitted
 from ensemble.notes import conclude, said
 from ensemble.predictor import Ensemble
 from ensemble.report import charts, plots
@@ -19,7 +18,7 @@ from ensemble.report.evaluation import VERSION, Evaluation
 from ensemble.report.svg import data_url, escaped
 from ensemble.report.training import as_text, training_findings
 from ensemble.runtime.algorithm import Status
-from ensemble.runtime.loading import PARAMETERS
+from ensemble.runtime.loading import PARAMETERS, Saved
 from ensemble.runtime.run import Run
 from ensemble.sharding import processes
 from ensemble.storage.metrics_log import read_metrics
@@ -159,10 +158,8 @@ def _fitted(run: Run) -> Fitted | None:
         arrays[PARAMETERS] = run.devices.fetch_members(run.loop.parameters())
     if not processes.is_main():
         return None
-    make = resolve(trait("method", run.config.method, "result"))
-    saved = OnDisk(run.config.to_dict(), arrays, run.counters(), run.live, run.draws)
-    found: Fitted = make(saved)
-    return found
+    work, config, description = run.where.work, run.config.to_dict(), run.task.describe()
+    return Saved(work, config, description, arrays, run.counters(), run.live, run.draws).fitted
 
 
 def _write(run: Run, content: Any, predictions: Any, evaluation: Evaluation | None) -> None:

@@ -39,7 +39,7 @@ Order = Callable[[int, int | None], tuple[np.ndarray, np.ndarray]]
 class Fixed:
     """The same arrays at every step; None for densities without data."""
 
-    per_member = reads_each = False
+    per_member = False
 
     def __init__(self, fixed: Any = None):
         self.fixed = fixed
@@ -84,7 +84,6 @@ class Batches:
         seed: Seed of the run, of augmentation.
         num_steps: Steps of the run; no batch behind them is read ahead.
         per_member: Whether each member has an order of its own.
-        augments_each: Whether members that share batches see them augmented differently.
         on_devices: Whether all examples are on the devices, and only their numbers are sent.
     """
 
@@ -98,11 +97,9 @@ class Batches:
     seed: int
     num_steps: int
     per_member: bool = False
-    augments_each: bool = False
     on_devices: bool = False
 
     def __post_init__(self) -> None:
-        self.reads_each = self.per_member or self.augments_each
         self._of_epoch = functools.lru_cache(2)(self._numbers_of_epoch)
         self._full = functools.lru_cache(1)(self._put_full)
         source = self.source
@@ -167,7 +164,7 @@ class Batches:
             fixed: All examples, if they are on the devices.
             sent: Of the step.
             step: Its number.
-            key: Key of the member where batches or augmentations are its own, else None.
+            key: Key of the member if batches are its own, else None.
         """
         mask = sent["mask"]
         weights = sent.get("weights")

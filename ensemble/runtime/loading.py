@@ -1,6 +1,10 @@
-"""What predicts, by a checkpoint and the draws of a run, without the method that has trained it."""
+"""State of a run on disk, read without the method that has trained it."""
+
+from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -8,9 +12,15 @@ import numpy as np
 from flax.traverse_util import unflatten_dict
 
 from ensemble import pytrees
-from ensemble.draws.store import fitted_draws
+from ensemble.config import predicts, trait
+from ensemble.config.pieces import resolve
+from ensemble.draws.store import Draws
 from ensemble.errors import InputError
-from ensemble.fitted import Fitted, OnDisk
+from ensemble.fitted import Fitted
+from ensemble.runtime.algorithm import FAILURES, Status
+from ensemble.storage.checkpoint import Checkpointer
+from ensemble.storage.trials import purpose_of
+from ensemble.storage.workdir import Workdir
 
 VARIABLES = "state/variables/"
 """Beginning of the names of members' variables in a checkpoint."""
@@ -18,26 +28,129 @@ PARAMETERS = "parameters"
 """The entry of a checkpoint with what predicts, where it is no part of the members' states."""
 
 
-def fitted(saved: OnDisk, **more: Any) -> Fitted:
-    """The live members of a checkpoint, by its parameters or the variables of their states.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Saved:
+    """State of a run, from its newest checkpoint.
 
-    Where parameters are kept on disk, these predict.
+    Attributes:
+        work: Directory of the run.
+        config: Its configuration.
+        description: Description of its data, by `Task.describe`.
+        arrays: Arrays of the checkpoint.
+        counters: Numbers of the checkpoint.
+        live: Numbers of the members that have not failed.
+        draws: Parameters that the run has kept; none if its method keeps none.
+        failed_members: Numbers of the members that failed, and why.
+    """
+
+    work: Workdir
+    config: Mapping[str, Any]
+    description: Mapping[str, Any]
+    arrays: Mapping[str, Any]
+    counters: Mapping[str, Any]
+    live: Sequence[int]
+    draws: Draws
+    failed_members: Mapping[int, str] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def fitted(self) -> Fitted:
+        """Parameters of the live members.
+
+        Raises:
+            InputError: There are none yet, or a file of the run is missing or damaged.
+        """
+        with self.work.checkpoint_errors():
+            found: Fitted = resolve(trait("method", self.config["method"], "result"))(self)
+            return found
+
+    @functools.cached_property
+    def task(self) -> Any:
+        """Task of the run, without its data.
+
+        Raises:
+            InputError: The network cannot be loaded, or has other parameters.
+        """
+        make = resolve(trait("task", self.config["task"], "restore"))
+        return make(self.config, self.description, self.fitted.sets["params"])
+
+
+def restore(work: Workdir) -> Saved:
+    """Reads the newest checkpoint of a workdir; changes nothing there.
 
     Args:
-        saved: Of the run.
+        work: Directory of the run.
+
+    Raises:
+        InputError: There is no run, checkpoint or live member; or the workdir is a selection.
+    """
+    config = config_of(work)
+    if work.selected():
+        raise InputError(f"{work.path} selects members of several runs; name one of these runs")
+    if not predicts(config):
+        raise InputError(f"{work.path} has sampled a density, which predicts nothing")
+    found = Checkpointer(work.checkpoints).read_latest()
+    if found is None:
+        raise InputError(f"{work.path} has no checkpoint yet; wait for the first")
+    arrays, meta = found
+    silent = work.read_report().get("failed_members", {})
+    with work.checkpoint_errors():
+        counters = meta["counters"]
+        number = counters["num_members"]
+        failed = {
+            k: FAILURES.get(Status(one), "non-finite")
+            for k, one in enumerate(arrays["members"]["status"][:number])
+            if one in FAILURES or str(k) in silent
+        }
+        live = [k for k in range(number) if k not in failed]
+        saved = Saved(
+            work, config, meta["dataset"], arrays, counters, live, Draws(work.draws), failed
+        )
+    if not live:
+        raise InputError(f"{work.path} has no live member; train again with another configuration")
+    return saved
+
+
+def config_of(work: Workdir) -> dict[str, Any]:
+    """Configuration of the run in a workdir.
+
+    Raises:
+        InputError: There is no config.json, or one of another format.
+    """
+    if config := work.read_config():
+        return config
+    if purpose := purpose_of(work):
+        raise InputError(
+            f"{work.path} holds a {purpose}, with nothing chosen yet. Name one of its runs in "
+            f"{work.path}/runs, or resume it"
+        )
+    raise InputError(f"{work.path} is not a workdir: it has no config.json")
+
+
+def fitted(saved: Saved, **more: Any) -> Fitted:
+    """The live members, by what they keep on disk, their parameters or their states' variables.
+
+    Args:
+        saved: State of the run.
         **more: Fields of the result.
 
     Raises:
-        InputError: They predict nothing yet.
+        InputError: They predict nothing yet, or draws are missing.
     """
-    if saved.counters["num_kept"]:
-        return snapshots(saved)
+    number = saved.counters["num_kept"]
+    there = len(saved.draws.kept)
+    if there < number:
+        raise InputError(
+            f"{saved.draws.directory} has {there} draws of {number}: files were removed; restore "
+            "them, or sample again in a new --workdir"
+        )
+    if there:
+        most = saved.config.get("max_draws_per_chain", number)
+        return fitted_draws(saved.draws, saved.live, most)
     sets = saved.arrays.get(PARAMETERS)
     if sets is None:
-        members = saved.arrays.get("members", {})
         flat = {
             name.removeprefix(VARIABLES): pytrees.at(leaf, np.s_[:, None])
-            for name, leaf in members.items()
+            for name, leaf in saved.arrays.get("members", {}).items()
             if name.startswith(VARIABLES)
         }
         sets = unflatten_dict(flat, sep="/")
@@ -52,23 +165,14 @@ def fitted(saved: OnDisk, **more: Any) -> Fitted:
     return Fitted(pytrees.merged(pytrees.at(sets, rows)), member_of, is_split=is_split, **more)
 
 
-def draws(saved: OnDisk) -> Fitted:
-    """The draws of chains, or the snapshots of members.
+def fitted_draws(kept: Draws, live: Sequence[int], most: int) -> Fitted:
+    """Reads the parameters of the draws that predict, chain by chain.
 
-    Raises:
-        InputError: There are fewer than the checkpoint says, or none yet.
+    Args:
+        kept: Draws of the run.
+        live: Numbers of the chains to take them from.
+        most: Most draws of a chain, as of `Draws.predicting`.
     """
-    number = saved.counters["num_kept"]
-    found = fitted_draws(saved.draws, saved.live, saved.config.get("max_draws_per_chain", number))
-    there = len(saved.draws.kept)
-    if there < number or not found.num_sets:
-        raise InputError(
-            f"{saved.draws.directory} has {there} draws of {number}: wait for the first, or, if "
-            "files were removed, restore them or sample again in a new --workdir"
-        )
-    return found
-
-
-def snapshots(saved: OnDisk) -> Fitted:
-    """The same of members, whose sets are snapshots."""
-    return dataclasses.replace(draws(saved), nouns=("member", "snapshot"))
+    positions, numbers = kept.positions(kept.predicting(most))
+    flat = pytrees.merged(pytrees.at(positions, list(live)))
+    return Fitted(flat, np.repeat(np.arange(len(live)), len(numbers)))

@@ -238,7 +238,8 @@ class Loop:
 
     def _next_due(self) -> int:
         """The first step after this one at which the host has something to do."""
-        end = min((self.step // every + 1) * every for every in self._periods if every)
+        ends = [(self.step // every + 1) * every for every in self._periods if every]
+        end = min(self.algorithm.num_steps, *ends)
         keep = self.algorithm.keep
         due = [one.due for one in self.algorithm.between]
         if keep is not None and not self.programs.num_kept:

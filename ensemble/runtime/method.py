@@ -12,13 +12,14 @@ import ml_collections
 import numpy as np
 
 from ensemble import pytrees
-from ensemble.data.source import SplitInputs
-from ensemble.draws.predictions import DrawPredictions, predict_in_passes
+from ensemble.draws.store import Draws
 from ensemble.fitted import Predict, predict_plainly
-from ensemble.likelihoods.predictive import Predictive
+from ensemble.likelihoods.predictive import Arrays, Predictive
 from ensemble.runtime.algorithm import Algorithm
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.loop import Period
+from ensemble.runtime.predict import draw_scores, of_estimators
+from ensemble.sharding import processes
 
 if TYPE_CHECKING:
     from ensemble.runtime.run import Run
@@ -31,12 +32,16 @@ class Report:
         noun: Name of a member in messages.
         charts: Pattern of tags by title, for curves in one chart of TensorBoard.
         predict: Function that predicts by one pass of one parameter sample.
+        predicts_at_end: Whether members predict only when they have taken all steps.
+        rate: Tag of the speed, in examples a second, summed over members.
         run: The run, once it has begun.
     """
 
     noun = "member"
     charts: ClassVar[Mapping[str, str]] = {"training loss": "train/member_[0-9]+/loss"}
     predict: Predict = staticmethod(predict_plainly)
+    predicts_at_end = False
+    rate = "train/member_examples_per_second"
     run: Any = None
 
     def __init__(self, config: ml_collections.FrozenConfigDict, task: Any, remedy: str):
@@ -62,10 +67,6 @@ class Report:
         before = run.method.examples_before
         return (before(period.end) - before(period.first)) * len(run.numbers)
 
-    def rate(self, examples_per_second: float) -> dict[str, float]:
-        """The speed as it is shown, by member-examples a second."""
-        return {"train/member_examples_per_second": examples_per_second}
-
     def recorded(self, run: Run, period: Period) -> Mapping[str, np.ndarray]:
         """What goes to the disk with what is kept, [steps, M] or [steps, M, n] by name.
 
@@ -82,18 +83,13 @@ class Report:
 
     def has_predictions(self, run: Run) -> bool:
         """Whether the members predict yet."""
-        return True
+        return not self.predicts_at_end or bool(run.loop.finished)
 
     def predictions(self, run: Run, split: str) -> Predictive:
         """What the members say of a split now."""
-        sets = run.loop.parameters()
-        number = jax.tree.leaves(sets)[0].shape[1] * run.predict.num_each
-        return predict_in_passes(
-            functools.partial(run.predict, sets),
-            SplitInputs(self.task.dataset, split),
-            (len(run.numbers), number),
-            self.task.likelihood,
-        )
+        inputs = self.task.dataset.splits[split].inputs
+        found: Predictive = run.predict.pooled(run.loop.parameters(), inputs, len(run.numbers))
+        return found
 
     def monitored(self, run: Run) -> dict[str, float]:
         """What an evaluation shows beside scores, by tag."""
@@ -134,7 +130,12 @@ class Report:
 
 
 class KeptReport(Report):
-    """Report of members that predict with the sets of parameters that they keep on disk."""
+    """Report of members that predict with the sets of parameters, or draws, that they keep on disk.
+
+    As draws are added, those that have predicted are not asked again until their spacing grows, as
+    of `Draws.predicting`: then all predict anew. Every process must ask; the main one reads the
+    draws.
+    """
 
     @property
     def most(self) -> int:
@@ -142,24 +143,69 @@ class KeptReport(Report):
         return int(self.config.max_draws_per_chain)
 
     @functools.cached_property
-    def predicted(self) -> DrawPredictions:
-        """Predictions of splits by the sets on disk."""
-        return DrawPredictions(self.task.likelihood, self.task.dataset, self.most, self.predict_set)
+    def _known(self) -> dict[str, Any]:
+        return {}
 
-    def predict_set(self, sets: Any, split: str) -> dict[str, np.ndarray]:
+    def predict_set(self, sets: Any, split: str) -> Arrays:
         """Predicts a split [M, N, ...] by one set of each member, [M, ...] on the host."""
-        inputs = SplitInputs(self.task.dataset, split)
         placed = self.run.devices.put_members(pytrees.at(sets, np.s_[:, None]), whole=True)
-        return self.run.predict(placed, inputs)
+        found: Arrays = self.run.predict(placed, self.task.dataset.splits[split].inputs)
+        return found
 
     def has_predictions(self, run: Run) -> bool:
         """Whether a set is on disk."""
-        keep: Any = run.algorithm.keep
-        return bool(keep.before(run.loop.rows.first) > 0)
+        return bool(run.counters()["num_kept"])
 
     def predictions(self, run: Run, split: str) -> Predictive:
         """What the sets that are kept so far say of a split."""
-        return self.predicted.of_split(split, run.draws)
+        return of_estimators(self.task.likelihood, self._predicted(run, split)[0])
+
+    def average_draw(self, run: Run, split: str) -> Arrays:
+        """Returns the mean `Predictive.scores` [C] of single draws on a split, by name."""
+        scores = self._predicted(run, split)[1]
+        found: Arrays = jax.tree.map(lambda *each: np.mean(each, axis=0), *scores)
+        return found
+
+    def _predicted(self, run: Run, split: str) -> tuple[Arrays, list[Arrays]]:
+        """Predictions of a split by the draws so far.
+
+        Returns:
+            Arrays [C, K, N, ...] of the estimators that the draws have become, and
+            `Predictive.scores` of each draw by name, means [C] over the examples.
+        """
+        numbers = processes.from_main(lambda: run.draws.predicting(self.most).tolist())
+        nothing: Any = ([], {}, np.zeros(0, int), [])
+        done, arrays, counts, scores = self._known.get(split, nothing)
+        if done != numbers[: len(done)]:
+            done, arrays, counts, scores = nothing
+        likelihood = self.task.likelihood
+        new = numbers[len(done) :]
+        params = _read(run.draws, new) if new else {}
+        targets = self.task.dataset.targets(split)
+        for k in range(len(new)):
+            predicted = self.predict_set(pytrees.at(params, np.s_[:, k]), split)
+            score = _draw_scores(likelihood, dict(predicted), targets, np.ones(len(targets), bool))
+            scores.append(jax.tree.map(np.asarray, score))
+            own, one = likelihood.pooled(pytrees.at(predicted, np.s_[:, None]), np.ones(1, int))
+            if arrays:
+                own = jax.tree.map(lambda *each: np.concatenate(each, axis=1), arrays, own)
+            # Numbers of draws that each estimator stands for.
+            arrays, counts = likelihood.pooled(own, np.append(counts, one))
+        self._known[split] = numbers, arrays, counts, scores
+        return arrays, scores
+
+
+_draw_scores = jax.jit(draw_scores, static_argnums=0)
+
+
+def _read(draws: Draws, numbers: Sequence[int]) -> Any:
+    """Reads parameters [C, K, ...] of draws, on the main process for all."""
+    kept = draws.positions(np.array(numbers))[0] if processes.is_main() else {}
+    shapes = processes.from_main(lambda: jax.tree.map(np.shape, kept))
+    like = jax.tree.map(
+        lambda shape: np.zeros(shape, np.float32), shapes, is_leaf=lambda x: not isinstance(x, dict)
+    )
+    return processes.tree_from_main(kept or like)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,12 +220,9 @@ class Method:
         algorithm: `(devices, numbers) -> Algorithm` of some members.
         report: Report of the run.
         steps_per_epoch: Steps of `config.eval_every_epochs` and its like.
-        num_steps: Steps of the run.
         examples_before: Examples that a member has seen before a step.
         members_learn: Task of the members, if another than the run's.
         tracked_split: Split scored during the run; None: no split.
-        may_end_early: Whether a run may end before the goal.
-        duration: Key of the configuration that sets the number of steps.
         facts: Numbers that a resumed run must have again, each with the key that sets it.
     """
 
@@ -190,10 +233,7 @@ class Method:
     algorithm: Callable[[Devices, Sequence[int]], Algorithm]
     report: Report
     steps_per_epoch: int
-    num_steps: int
     examples_before: Callable[[int], int] = lambda step: 0
     members_learn: Any = None
     tracked_split: str | None = None
-    may_end_early: bool = False
-    duration: str = "sampler.num_samples"
     facts: Mapping[str, tuple[int, str]] = dataclasses.field(default_factory=dict)

@@ -9,14 +9,20 @@ import numpy as np
 
 from ensemble import pytrees
 from ensemble.data.source import Inputs
-from ensemble.fitted import Predict, in_passes, predict_plainly
-from ensemble.likelihoods.predictive import Arrays
+from ensemble.draws.store import LOG_PROB
+from ensemble.fitted import Predict, all_estimators, predict_plainly
+from ensemble.likelihoods.likelihood import Likelihood
+from ensemble.likelihoods.predictive import Arrays, Predictive
 from ensemble.runtime.devices import Devices
 from ensemble.sharding.mesh import traced_for
 from ensemble.sharding.transfer import pad
 
 MAX_BATCH_SIZE = 256
 """Examples of one forward pass; fewer are padded to a power of two, so few shapes compile."""
+
+_SINGLE_BYTES = 1 << 28
+"""The size of predictions of single estimators before they are pooled."""
+_MAX_BATCHES = 16  # Of inputs in memory meanwhile.
 
 
 class Predictions:
@@ -30,7 +36,6 @@ class Predictions:
 
     Attributes:
         program: `(sets [num_places, K, ...], inputs [B, ...]) -> arrays [num_places, B, K, ...]`.
-        num_each: Estimators of a set: its passes, or those that it consists of.
     """
 
     def __init__(
@@ -41,21 +46,13 @@ class Predictions:
         num_passes: int = 1,
     ):
         self._devices = devices
-        of_set = in_passes(predict, task, num_passes)
-        self.num_each = num_passes = max(num_passes, task.num_estimators)  # One of both is 1.
+        self._task = task
+        self._num_each = max(num_passes, task.num_estimators)  # One of both is 1.
 
         def of_member(sets: Any, inputs: jax.Array) -> tuple[tuple[()], Any]:
-            """[B, K, ...] by name, of K sets and passes."""
-            if len(jax.tree.leaves(sets)[0]) == 1:  # No loop, in which XLA:CPU convolves slowly.
-                found = pytrees.at(of_set(pytrees.at(sets, 0), inputs), None)
-            else:
-                found = jax.lax.map(lambda one: of_set(one, inputs), sets)
-            found = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), found)
-            if num_passes > 1:
-                found = jax.tree.map(
-                    lambda leaf: leaf.reshape(leaf.shape[0], -1, *leaf.shape[3:]), found
-                )
-            return (), found
+            """[B, E, ...] by name, of all estimators."""
+            found = all_estimators(predict, task, num_passes, sets, inputs)
+            return (), jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), found)
 
         spread = devices.over_examples(of_member, unrolls=True)
 
@@ -95,10 +92,87 @@ class Predictions:
         keep()
         return joined(parts, num_examples)
 
+    def pooled(self, sets: Any, inputs: Inputs, num_members: int) -> Predictive:
+        """Predicts by the estimators of members, pooled for some examples at a time.
+
+        Args:
+            sets: As of a call.
+            inputs: Inputs [N, ...].
+            num_members: M, which have as many estimators each.
+        """
+        num_sets = self._devices.num_members * jax.tree.leaves(sets)[0].shape[1]
+        number = num_sets * self._num_each // num_members
+        likelihood = self._task.likelihood
+        if number == 1:
+            found: Predictive = likelihood.predictive(self(sets, inputs))
+            return found
+        # Of float32, about as many as the network's outputs.
+        of_batch = 4 * num_members * number * likelihood.num_outputs * MAX_BATCH_SIZE
+        size = MAX_BATCH_SIZE * min(max(1, _SINGLE_BYTES // of_batch), _MAX_BATCHES)
+        parts = []
+        for start in range(0, len(inputs), size):
+            arrays = self(sets, inputs[start : start + size])
+            single = {k: v.reshape(num_members, number, *v.shape[1:]) for k, v in arrays.items()}
+            parts.append(likelihood.pooled(single, np.ones(number, int))[0])
+        whole = jax.tree.map(lambda *each: np.concatenate(each, axis=2), *parts)
+        return of_estimators(likelihood, whole)
+
 
 def joined(parts: Sequence[Arrays], num_examples: int) -> Arrays:
     """Joins predictions [E, n, ...] of batches to those of all examples; what pads is left out."""
     return {
         name: np.concatenate([one[name] for one in parts], axis=1)[:, :num_examples]
         for name in parts[0]
+    }
+
+
+def of_estimators(likelihood: Likelihood, arrays: Arrays) -> Predictive:
+    """Makes the predictive of arrays [M, K, N, ...], of K estimators of each member."""
+    num_members, number = next(iter(arrays.values())).shape[:2]
+    merged = {k: v.astype(np.float32, copy=False) for k, v in pytrees.merged(arrays).items()}
+    member_of = None if number == 1 else np.repeat(np.arange(num_members), number)
+    found: Predictive = likelihood.predictive(merged, member_of)
+    return found
+
+
+def draw_scores(likelihood: Likelihood, predicted: Arrays, targets: Any, mask: Any) -> Arrays:
+    """Computes means [C] over N examples of the scores of one draw of every chain.
+
+    Args:
+        likelihood: Likelihood of the task.
+        predicted: Predictions [C, N, ...].
+        targets: Targets [N].
+        mask: Mask [N], false for padding.
+
+    Returns:
+        `Predictive.scores`, by name.
+    """
+    return {
+        name: jnp.sum(jnp.where(mask, one, 0), axis=-1) / jnp.sum(mask)
+        for name, one in likelihood.each_score(predicted, targets).items()
+    }
+
+
+def draw_scalars(
+    likelihood: Likelihood, examples: np.ndarray, predicted: Arrays, targets: Any, mask: Any
+) -> Arrays:
+    """Computes what is recorded of the predictions of a draw of every chain.
+
+    Args:
+        likelihood: Likelihood of the task.
+        examples: Numbers [n] of some examples.
+        predicted: Predictions [C, N, ...].
+        targets: Targets [N].
+        mask: Mask [N], false for padding.
+
+    Returns:
+        Scores [C], and log-probabilities [C, n] of the targets of these examples, by a name with a
+        place for their numbers.
+    """
+    scores = draw_scores(likelihood, predicted, targets, mask)
+    some = pytrees.at(predicted, np.s_[:, examples])
+    nll = likelihood.each_score(some, pytrees.at(targets, examples))["nll"]
+    return {
+        **{name: scores[name] for name in likelihood.traced},
+        LOG_PROB + "{:02d}": -nll,
     }

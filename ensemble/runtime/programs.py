@@ -184,7 +184,7 @@ class Programs:
         """What is mapped of a step's batch, over which axis, and how a member reads it."""
         feed = self.algorithm.feed
         sent = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, 0, False), sent)
-        if feed.reads_each:
+        if feed.per_member:
             axis = 0 if feed.per_member else None
             return sent, axis, lambda one, key: feed.read(fixed, one, step, key)
         return feed.read(fixed, sent, step), None, lambda one, key: one

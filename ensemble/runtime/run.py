@@ -140,7 +140,7 @@ class Run:
         if counters["step"] > self.goal:
             raise InputError(
                 f"the run in {path} has taken {counters['step']} steps, more than the {self.goal} "
-                f"of this configuration; raise config.{self.method.duration}"
+                "of this configuration; raise its epochs, steps or draws"
             )
         before = {**counters["facts"], "the teacher": then.get("teacher")}
         teacher = {"the teacher": (now.get("teacher"), "config.teacher")}
@@ -218,7 +218,7 @@ class Run:
     @property
     def goal(self) -> int:
         """Steps of the run."""
-        return self.method.num_steps
+        return self.algorithm.num_steps
 
     def go(self, until: int | None = None) -> None:
         """Moves the members to the goal, and shows how they do.
@@ -229,8 +229,7 @@ class Run:
         """
         where, loop = self.where, self.loop
         call = None if self.others_live else self.config.on_metrics
-        ends_early = self.method.may_end_early
-        progress = Progress(loop.step, self.goal, where.display, may_end_early=ends_early)
+        progress = Progress(loop.step, self.goal, where.display)
         self.log = Log(where.work, loop.step + 1, call, where.keep, processes.is_main())
         with contextlib.closing(self.log), progress as self.progress:
             if not loop.finished and processes.is_main():
@@ -269,7 +268,7 @@ class Run:
         if self._seconds > 0:
             self.clock.seconds_training += self._seconds
             self.clock.member_examples += examples
-            self._last = scalars | self.report.rate(examples / self._seconds)
+            self._last = scalars | {self.report.rate: examples / self._seconds}
         self._seconds = 0.0
         self._record(period.end, self._last, self.report.headline(scalars))
         keep = self.algorithm.keep
@@ -375,7 +374,6 @@ class Run:
         def meta() -> dict[str, Any]:
             self.where.work.check_is_there()
             return {
-                "config": self.config.to_dict(),
                 "counters": self.counters(),
                 "dataset": self.task.describe(),
                 "clock": self.clock.state(),

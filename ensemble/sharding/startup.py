@@ -9,9 +9,7 @@ import functools
 import importlib.metadata
 import importlib.util
 import os
-import pathlib
 import re
-import time
 
 import jax
 from jax._src.xla_bridge import backends_are_initialized
@@ -19,17 +17,6 @@ from jax._src.xla_bridge import backends_are_initialized
 from ensemble.config import trait
 from ensemble.errors import InputError
 from ensemble.notes import note
-
-
-def process_started() -> float:
-    """The `time.monotonic()` at which this process began, where the system tells; else now."""
-    try:
-        fields = pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-        began = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # Seconds since boot: `man proc`.
-        return time.monotonic() - (time.clock_gettime(time.CLOCK_BOOTTIME) - began)
-    except OSError:
-        return time.monotonic()
-
 
 _NEWEST_TRIED = (0, 12, 0, 1)
 """Version of JAX: a newer one may lack a flag, and XLA aborts a process that names such."""

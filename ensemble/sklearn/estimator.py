@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.class_weight import compute_class_weight
@@ -31,7 +31,7 @@ _INPUTS: Mapping[str, Any] = {"dtype": [np.float64, np.float32, np.uint8], "allo
 """How scikit-learn checks X: images may be whole numbers, all else are floats."""
 _AT_THE_END = 10**9
 _DEFAULTS: Mapping[str, Any] = {
-    "train_on_all": True,  # Who scores has held examples back; `_with_validation` takes the others.
+    "train_on_all": True,  # Who scores has held examples back.
     # The run's directory is gone when `fit` returns, so nothing is written before the end.
     "log_every_steps": _AT_THE_END,
     "eval_every_epochs": _AT_THE_END,
@@ -102,11 +102,9 @@ class Estimator(BaseEstimator):
 
         if sample_weight is not None:
             data = repetition.weighted(data, sample_weight)
-        data, equal = repetition.in_order(data)
+        data = repetition.in_order(data)
         defaults, given = self._settings(repetition.num_examples(data))
         config = build(defaults, given).config
-        if config.get("early_stopping_epochs") and "kfold_bagging" not in config:
-            data = _with_validation(data, config.seed, equal)
         shows = bool(self.verbose)
         limit_threads(self._num_threads())
         if self.time_limit is None:
@@ -126,8 +124,8 @@ class Estimator(BaseEstimator):
         if not is_table(X):
             _check_finite(X)
             inputs, targets = validate_data(self, X, y, ensure_min_samples=2, **of_y, **_INPUTS)
-            self._offset = rounding.offset(inputs)
-            return self._as_learned(inputs), targets
+            rounding.note_rounding(inputs, "X")
+            return _as_learned(inputs), targets
         from ensemble.data.tables.raw_columns import of_frame  # Of data frames alone.
 
         columns = of_frame(X, "X")
@@ -135,13 +133,6 @@ class Estimator(BaseEstimator):
         validate_data(self, X, targets, skip_check_array=True)  # Names.
         check_consistent_length(X, targets)
         return columns, targets
-
-    def _as_learned(self, inputs: np.ndarray) -> np.ndarray:
-        """Inputs as uint8 or float32, less a constant if float32 cannot tell them apart."""
-        if self._offset is not None:
-            inputs = inputs - self._offset
-        with np.errstate(over="ignore"):  # It is refused as infinite.
-            return inputs if inputs.dtype == np.uint8 else inputs.astype(np.float32, copy=False)
 
     def predict_uncertainty(self, X: Any) -> Predictive:
         """Returns predictions with their uncertainty, as `ensemble.load(workdir)(X)` does.
@@ -160,6 +151,7 @@ class Estimator(BaseEstimator):
             ValueError: X is not like what was learned.
         """
         # As the module says of JAX.
+        from ensemble.data.tables import is_table
         from ensemble.runtime.predict import MAX_BATCH_SIZE
         from ensemble.sharding import startup
         from ensemble.sharding.transfer import pad
@@ -170,10 +162,11 @@ class Estimator(BaseEstimator):
         table = self.predictor_.dataset.table
         if table is None:
             _check_finite(X)
-            inputs = self._as_learned(validate_data(self, X, reset=False, **_INPUTS))
+            inputs = _as_learned(validate_data(self, X, reset=False, **_INPUTS))
         else:
             validate_data(self, X, reset=False, skip_check_array=True)  # Names.
-            inputs = table.encode(X)
+            named = X if is_table(X) else dict(zip(self.feature_names_in_, X.T, strict=True))
+            inputs = table.encode(named)
         # All forward passes have one shape: one program is compiled, and what a member predicts for
         # an example is the same, to the last bit, whatever else is in X.
         padded = pad(inputs, len(inputs) + -len(inputs) % MAX_BATCH_SIZE)
@@ -248,6 +241,12 @@ class Estimator(BaseEstimator):
         return np.atleast_1d(value).tolist()
 
 
+def _as_learned(inputs: np.ndarray) -> np.ndarray:
+    """Inputs as uint8 or float32."""
+    with np.errstate(over="ignore"):  # It is refused as infinite.
+        return inputs if inputs.dtype == np.uint8 else inputs.astype(np.float32, copy=False)
+
+
 def _finite(y: ArrayLike, is_number: bool) -> ArrayLike:
     """Targets in which none is missing, infinite or, where they are numbers, a text.
 
@@ -289,38 +288,6 @@ def _check_finite(X: Any) -> None:
             f"X holds NaN or inf, first in example {first[0]}; arrays must be finite: fill such "
             "values, or give a data frame, whose missing values are learned"
         )
-
-
-def _with_validation(
-    data: Mapping[str, Any], seed: int, equal: NDArray[np.uint64] | None
-) -> dict[str, Any]:
-    """Data of which a tenth of the examples, at random, are the validation split.
-
-    Args:
-        data: what is learned.
-        seed: of the choice.
-        equal: [N], by which equal inputs are known, to be kept together; None if no row repeats.
-
-    Raises:
-        InputError: there are too few.
-    """
-    # As the module says of JAX.
-    from ensemble.data.copies import keep_together
-    from ensemble.data.own_arrays import WEIGHTS
-    from ensemble.data.splitting import carved_sizes, stratified_split
-    from ensemble.sklearn import repetition
-
-    num_examples = repetition.num_examples(data)
-    sizes = carved_sizes(num_examples, ["validation"], "X")
-    labels = data.get("train_labels", np.zeros(num_examples, int))
-    parts = stratified_split(labels, [*sizes.values()], seed)
-    if equal is not None:
-        parts = keep_together(parts, equal)
-    train_rows, validation_rows = parts
-    held_out = repetition.taken(data, validation_rows)
-    held_out.pop(WEIGHTS, None)
-    validation = {key.replace("train_", "validation_"): one for key, one in held_out.items()}
-    return {**data, **repetition.taken(data, train_rows), **validation}
 
 
 def _seed(random_state: int | np.random.RandomState | None) -> int:

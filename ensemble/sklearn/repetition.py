@@ -61,24 +61,18 @@ def weighted(data: Mapping[str, Any], sample_weight: ArrayLike) -> dict[str, Any
     return {**data, **taken(data, rows), WEIGHTS: weights}
 
 
-def in_order(data: Mapping[str, Any]) -> tuple[dict[str, Any], NDArray[np.uint64] | None]:
+def in_order(data: Mapping[str, Any]) -> dict[str, Any]:
     """Brings rows into an order that their content alone decides, if some of them are equal.
 
     Rows that all differ stay as they are, so that their fits are those of `ensemble.train`.
 
     Args:
         data: what is learned.
-
-    Returns:
-        The data, and digests [N] of their inputs; None where all rows differ.
     """
-    others = [key for key in _of_rows(data) if key != "train_inputs"]
-    each = np.stack([_digests(data[key]) for key in ("train_inputs", *others)], axis=1)
-    rows = digest_examples(each)
+    rows = digest_examples(np.stack([_digests(data[key]) for key in _of_rows(data)], axis=1))
     if len(np.unique(rows)) == len(rows):
-        return dict(data), None
-    order = np.argsort(rows, kind="stable")
-    return {**data, **taken(data, order)}, each[order, 0]
+        return dict(data)
+    return {**data, **taken(data, np.argsort(rows, kind="stable"))}
 
 
 def _digests(values: Any) -> NDArray[np.uint64]:

@@ -132,16 +132,19 @@ def load_teacher(config: ml_collections.FrozenConfigDict, source: Source) -> Any
     """
     where = f"config.teacher={config.teacher!r}"
     try:
-        restored = resolve("ensemble.predictor:restore")(Workdir(config.teacher))
+        saved = resolve("ensemble.runtime.loading:restore")(Workdir(config.teacher))
+        parts = [(saved.task, saved.fitted)]
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
-    check_same_data(where, restored.description["fingerprint"], source.fingerprint)
-    if not restored.likelihood.has_density:
+    check_same_data(where, saved.description["fingerprint"], source.fingerprint)
+    likelihood = saved.task.likelihood
+    if not likelihood.has_density:
         raise InputError(
-            f"{where} has learned {restored.likelihood.name}, which are no distribution that could "
+            f"{where} has learned {likelihood.name}, which are no distribution that could "
             "be learned from; give an ensemble with a likelihood such as 'gaussian'"
         )
-    return restored.ensemble(config.num_devices)
+    make = resolve("ensemble.predictor:Ensemble")
+    return make(parts, saved.live, config.num_devices, identity=saved.work.identity())
 
 
 def teaching(teacher: Any) -> Callable[[jax.Array], Predictive]:

@@ -438,14 +438,7 @@ def load_source(config: ml_collections.FrozenConfigDict, data: "Given | None") -
     Raises:
         InputError: the data cannot be had, or not every network can learn them.
     """
-    request = Request(
-        config.data_dir or None,
-        config.seed,
-        not config.train_on_all,
-        size=parse_size(config.get("resize")),
-        table=table_keys(config),
-        prepares=True,
-    )
+    request = request_of(config, config.data_dir or None)._replace(prepares=True)
     dataset = load(config.dataset, request) if data is None else data.source(request)
     if dataset.table is not None:
         lines = "\n".join(f"  {line}" for line in dataset.table.lines())
@@ -465,15 +458,30 @@ def load_source(config: ml_collections.FrozenConfigDict, data: "Given | None") -
     return dataset
 
 
-def table_keys(config: Mapping[str, Any]) -> TableKeys:
-    """What a configuration, nested or not, says of tables; some tasks have no such keys."""
+def request_of(config: Mapping[str, Any], data_dir: str | None) -> Request:
+    """How a configuration, nested or not, asks for data; some tasks have no keys of tables.
+
+    Args:
+        config: of the run.
+        data_dir: where TFDS sets lie; None for where they lie by default.
+    """
     kind = "labels" if likelihoods.named(config["likelihood"]).takes_logits else "targets"
-    return TableKeys(
+    table = TableKeys(
         config.get("target") or "",
         config.get("column_types"),
         config.get("split_by") or "",
         kind,
         config.get("na_values"),
+    )
+    # Members of folds are judged by the rows that they hold out.
+    stops_early = config.get("early_stopping_epochs") and "kfold_bagging" not in config
+    return Request(
+        data_dir,
+        config["seed"],
+        not config["train_on_all"],
+        bool(stops_early),
+        size=parse_size(config.get("resize")),
+        table=table,
     )
 
 

@@ -22,6 +22,7 @@ from ensemble.config.builtin import MODELS
 from ensemble.configs import tabular
 from ensemble.errors import InputError, TrainingError, plural
 from ensemble.predictor import ensemble_of
+from ensemble.report.evaluated_run import EvaluatedRun
 from ensemble.report.sections import grid
 from ensemble.run.progress import duration
 from ensemble.run.results import TrainResult
@@ -138,10 +139,10 @@ def _result(trials: Trials) -> SearchResult:
     done = trials.scored
     if not done:
         raise TrainingError(f"nothing could be trained: {trials.ended[-1].failure}")
-    folders = [trials.folder(one.name).path for one in done]
-    report = write_chosen(trials.out, choose(folders, HELD_OUT))
-    runs = zip(done, report["selection"]["runs"], strict=True)
-    weights = {one.name: sum(run["weights"]) for one, run in runs}
+    runs = [EvaluatedRun(trials.folder(one.name).path) for one in done]
+    report = write_chosen(trials.out, runs, choose(runs, HELD_OUT))
+    chosen = zip(done, report["selection"]["runs"], strict=True)
+    weights = {one.name: sum(run["weights"]) for one, run in chosen}
     report["search"] = {
         "time_limit": trials.limit,
         "seconds": trials.spent,

@@ -3,7 +3,6 @@
 import numpy as np
 
 from ensemble.sklearn import repetition
-from ensemble.sklearn.estimator import _with_validation
 
 
 def small_data(num_rows=6):
@@ -27,11 +26,3 @@ def test_whole_weights_repeat_rows_and_others_are_kept():
     many = repetition.weighted(data, [0, 10, 10, 10, 10, 11])
     assert many["sample_weight"].tolist() == [10, 10, 10, 10, 11]
     assert "sample_weight" not in repetition.weighted(data, [0, 10, 10, 10, 10, 10])
-
-
-def test_equal_rows_are_not_on_both_sides_of_the_validation_split():
-    data, equal = repetition.in_order(repetition.weighted(small_data(40), np.full(40, 3)))
-    split = _with_validation(data, seed=0, equal=equal)
-    sides = [set(split[f"{side}_inputs"][:, 0]) for side in ("train", "validation")]
-    assert not sides[0] & sides[1]
-    assert len(sides[0] | sides[1]) == 40

@@ -167,8 +167,11 @@ def test_the_line_of_the_page_takes_raw_columns():
     (body,) = re.findall(r'`(\{"size".*?\})`', page)
     size = {"name": "size", "kind": "number", "flag": False, "median": 0, "periods": []}
     town = {"name": "town", "kind": "category", "categories": ["here", "there"], "rare": []}
-    columns = [size | {"shift": 80, "scale": 10}, town]
-    table = {"columns": columns, "missing": ["-1"], "decimal": ""}
+    table = {
+        "columns": [size | {"shift": 80, "scale": 10}, town],
+        "missing": ["-1"],
+        "decimal": ".",
+    }
     model = types.SimpleNamespace(check=lambda rows: rows)
     found = {"encode": read_table.encode, "json": json, "body": body}
     found |= {"table": table, "model": model}

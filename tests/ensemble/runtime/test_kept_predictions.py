@@ -9,8 +9,8 @@ from run_parts import of_classes
 
 from ensemble import likelihoods
 from ensemble.draws import store
-from ensemble.draws.predictions import DrawPredictions
 from ensemble.draws.store import Draws
+from ensemble.runtime.method import KeptReport
 
 NUM_CHAINS = 2
 NUM_EXAMPLES = 5
@@ -19,7 +19,7 @@ CLASSES = of_classes("abc")
 LABELS = np.array([0, 2, 1, 1, 0])
 
 
-class Chains:
+class Chains(KeptReport):
     """Draws on disk, and chains that predict with them; counts how many draws have predicted."""
 
     def __init__(self, directory, likelihood, targets, as_arrays, most=100):
@@ -27,9 +27,10 @@ class Chains:
         self.num_predicted = 0
         self._as_arrays = as_arrays
         source = types.SimpleNamespace(targets=lambda name: targets)
-        self.predictions = DrawPredictions(likelihood, source, most, self._predict)
+        config = types.SimpleNamespace(max_draws_per_chain=most)
+        super().__init__(config, types.SimpleNamespace(likelihood=likelihood, dataset=source), "")
 
-    def _predict(self, params, split):
+    def predict_set(self, params, split):
         self.num_predicted += 1
         return self._as_arrays(params["outputs"])
 
@@ -57,7 +58,7 @@ def of_chains(directory, log_probs, most=100):
 def test_draws_of_classes_become_their_mean(tmp_path):
     log_probs = log_probs_of(30)
     chains = of_chains(tmp_path, log_probs)
-    predicted = chains.predictions.of_split("test", chains.draws)
+    predicted = chains.predictions(chains, "test")
     assert predicted.member_of is None
     found = predicted.arrays
     probs = np.exp(log_probs.astype(np.float64))
@@ -65,7 +66,7 @@ def test_draws_of_classes_become_their_mean(tmp_path):
     np.testing.assert_allclose(np.exp(found["log_probs"]), probs.mean(axis=1), rtol=1e-6)
     entropies = -(probs * log_probs).sum(axis=-1)
     np.testing.assert_allclose(found["entropies"], entropies.mean(axis=1), rtol=2e-6)
-    scores = chains.predictions.average_draw("test", chains.draws)
+    scores = chains.average_draw(chains, "test")
     of_label = log_probs[..., np.arange(NUM_EXAMPLES), LABELS]
     np.testing.assert_allclose(scores["nll"], -of_label.mean(axis=(1, 2)), rtol=1e-6)
     hits = log_probs.argmax(axis=-1) == LABELS
@@ -79,7 +80,7 @@ def test_probabilities_too_small_for_float32_are_averaged_too(tmp_path):
     log_probs[..., 0] -= 300
     log_probs = scipy.special.log_softmax(log_probs, axis=-1)
     chains = of_chains(tmp_path, log_probs)
-    found = chains.predictions.of_split("test", chains.draws).arrays["log_probs"]
+    found = chains.predictions(chains, "test").arrays["log_probs"]
     expected = scipy.special.logsumexp(log_probs.astype(np.float64), axis=1) - np.log(30)
     assert expected.min() < -104  # Below float32's smallest number.
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
@@ -89,7 +90,7 @@ def test_a_class_that_never_has_any_probability(tmp_path):
     log_probs = log_probs_of(4)
     log_probs[..., 0] = -np.inf
     chains = of_chains(tmp_path, scipy.special.log_softmax(log_probs, axis=-1))
-    found = chains.predictions.of_split("test", chains.draws).arrays
+    found = chains.predictions(chains, "test").arrays
     assert np.isneginf(found["log_probs"][..., 0]).all()
     assert np.isfinite(found["entropies"]).all()
 
@@ -97,15 +98,15 @@ def test_a_class_that_never_has_any_probability(tmp_path):
 def test_each_draw_predicts_once_and_when_it_does_changes_no_bit(tmp_path):
     log_probs = log_probs_of(12)
     at_once = of_chains(tmp_path / "a", log_probs)
-    expected = at_once.predictions.of_split("test", at_once.draws).arrays
+    expected = at_once.predictions(at_once, "test").arrays
     bit_by_bit = of_chains(tmp_path / "b", log_probs[:, :5])
     for count in (0, 4, 3):
         if count:
             first = bit_by_bit.draws.end
             bit_by_bit.keep(log_probs[:, first : first + count])
-        found = bit_by_bit.predictions.of_split("test", bit_by_bit.draws).arrays
+        found = bit_by_bit.predictions(bit_by_bit, "test").arrays
         assert bit_by_bit.num_predicted == bit_by_bit.draws.end
-        bit_by_bit.predictions.average_draw("test", bit_by_bit.draws)
+        bit_by_bit.average_draw(bit_by_bit, "test")
     assert bit_by_bit.num_predicted == 12
     for name, one in expected.items():
         np.testing.assert_array_equal(found[name], one)
@@ -114,11 +115,11 @@ def test_each_draw_predicts_once_and_when_it_does_changes_no_bit(tmp_path):
 def test_of_more_draws_than_are_asked_for_evenly_spaced_ones_predict(tmp_path):
     log_probs = log_probs_of(20)
     chains = of_chains(tmp_path, log_probs[:, :6], most=8)
-    chains.predictions.of_split("test", chains.draws)
+    chains.predictions(chains, "test")
     chains.keep(log_probs[:, 6:])
     chosen = [1, 4, 6, 9, 11, 14, 16, 19]
     assert chains.draws.predicting(8).tolist() == chosen
-    found = chains.predictions.of_split("test", chains.draws).arrays["log_probs"]
+    found = chains.predictions(chains, "test").arrays["log_probs"]
     mean = np.exp(log_probs[:, chosen].astype(np.float64)).mean(axis=1)
     np.testing.assert_allclose(np.exp(found), mean, rtol=1e-6)
     assert chains.num_predicted == 6 + 8
@@ -132,11 +133,11 @@ def test_draws_of_numbers_stay_estimators(tmp_path):
         tmp_path, gaussian, targets, lambda one: {"loc": one, "scale": np.ones_like(one)}
     )
     chains.keep(outputs)
-    found = chains.predictions.of_split("test", chains.draws)
+    found = chains.predictions(chains, "test")
     assert found.member_of is not None
     assert found.member_of.tolist() == [0, 0, 0, 1, 1, 1]
     np.testing.assert_array_equal(found.arrays["loc"], outputs.reshape(6, NUM_EXAMPLES))
-    squares = chains.predictions.average_draw("test", chains.draws)["squared_error"]
+    squares = chains.average_draw(chains, "test")["squared_error"]
     np.testing.assert_allclose(squares, ((outputs - targets) ** 2).mean(axis=(1, 2)), rtol=1e-5)
     second = found.of([1])
     np.testing.assert_array_equal(second.arrays["loc"], outputs[1])
