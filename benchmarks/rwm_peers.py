@@ -38,7 +38,7 @@ def time_twice(run: Callable[[], Any]) -> dict[str, float]:
 
 
 def ours(num_chains: int, num_samples: int, accelerator_lanes: int = 0) -> dict[str, float]:
-    """This project's walk; moments, quantiles and R-hat are within the time."""
+    """This project's walk; moments and R-hat are within the time."""
     from ensemble.sharding import startup
 
     startup.configure()

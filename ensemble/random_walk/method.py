@@ -12,7 +12,7 @@ import ml_collections
 import numpy as np
 
 from ensemble.errors import TrainingError
-from ensemble.random_walk.summary import MAX_RHAT, quantiles, summarise
+from ensemble.random_walk.summary import MAX_RHAT, summarise
 from ensemble.random_walk.task import DensityTask
 from ensemble.random_walk.walker import Walker
 from ensemble.runtime.algorithm import Algorithm
@@ -21,8 +21,6 @@ from ensemble.runtime.feed import Fixed
 from ensemble.runtime.method import Method, Report
 from ensemble.sharding import processes
 
-SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""Levels of the quantiles in a report."""
 _MAX_SHOWN = 10  # Dimensions whose moments are scalars of TensorBoard.
 _TITLES = {
     "posterior/mean_00": "mean",
@@ -35,10 +33,7 @@ _TITLES = {
     "posterior/ess_per_second": "ESS/s",
 }
 _MOMENTS = ("mean", "mcse_mean", "variance", "mcse_variance")
-_WATCHED = (
-    *("rhat_max", "nested_rhat_max", "ess_min", "accept", "ess_per_second", "num_invalid"),
-    "num_stuck",
-)
+_WATCHED = ("rhat_max", "nested_rhat_max", "ess_min", "accept", "ess_per_second")
 
 
 def create(config: ml_collections.FrozenConfigDict, task: DensityTask) -> Method:
@@ -84,12 +79,12 @@ class WalkReport(Report):
         if not run.loop.step:
             return {}
         section = self.sections(run, run.clock.timing())["posterior"]
-        scalars = {name.removeprefix("num_"): section[name] for name in _WATCHED}
-        each = {f"quantile_{share}": one for share, one in section["quantiles"].items()}
-        for name, values in (each | {name: section[name] for name in _MOMENTS}).items():
-            scalars |= {f"{name}_{d:02d}": one for d, one in enumerate(values[:_MAX_SHOWN])}
+        scalars = {name: section[name] for name in _WATCHED}
+        for name in ("mean", "variance"):
+            shown = enumerate(section[name][:_MAX_SHOWN])
+            scalars |= {f"{name}_{d:02d}": value for d, value in shown}
         return {
-            f"posterior/{name}": float(value)
+            f"posterior/{name}": value
             for name, value in scalars.items()
             if value is not None and math.isfinite(value)
         }
@@ -109,15 +104,11 @@ class WalkReport(Report):
         is_enough = scalars.get("posterior/ess_min", 0) > goal.ess and any(goal.values())
         return is_enough and max(found) < (goal.r_hat or MAX_RHAT)
 
-    def _summary(self, run: Any) -> tuple[Any, Any]:
-        """The walk on the host, and what its sums say."""
+    def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
+        """`posterior`, with moments and errors [D]."""
         walker = run.algorithm.programs
         host = walker.to_host(run.loop.members.state)
-        return host, summarise(host, run.loop.step, walker.num_superchains)
-
-    def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
-        """`posterior`, with moments, errors and quantiles [D]."""
-        host, summary = self._summary(run)
+        summary = summarise(host, run.loop.step, walker.num_superchains)
         config = self.config
         num_draws = run.loop.step
         num_samples = num_draws * config.num_chains
@@ -135,20 +126,15 @@ class WalkReport(Report):
             "ess_min": ess_min,
             "accept": accepted / num_samples,
             "num_invalid": int(host.chains.invalid.sum()),
-            "num_stuck": int(np.isneginf(host.chains.log_density).sum()),
-            "num_warmup": config.sampler.num_warmup,
             "num_samples": num_draws,
             "num_chains": config.num_chains,
             "num_total_samples": num_samples,
             "samples_per_second": rate,
             "ess_per_second": rate and rate * ess_min / num_samples,
-            "scale": host.factor.tolist(),
             **{name: summary[name].tolist() for name in (*_MOMENTS, "ess")},
         }
         for name in ("mean_interval", "variance_interval"):  # Where it is not known, none.
             section[name] = [
                 None if math.isnan(sum(ends)) else ends for ends in summary[name].tolist()
             ]
-        levels = quantiles(summary, SHARES).T.tolist()
-        section["quantiles"] = dict(zip(map(str, SHARES), levels, strict=True))
         return {"posterior": section}

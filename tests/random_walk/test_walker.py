@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from ensemble.random_walk import densities, moments, summary, walker
+from ensemble.random_walk import densities, summary, walker
 from ensemble.random_walk.block_kernel import (
     draw_pairs,
     metropolis,
@@ -23,17 +23,12 @@ from ensemble.runtime.algorithm import Start
 from ensemble.runtime.devices import Devices
 
 MIXTURE = densities.GAUSSIAN_MIXTURE
-COMPONENTS = scipy.stats.norm(densities.MIXTURE_LOCS, densities.MIXTURE_SCALES)
 WEIGHTS = np.array(densities.MIXTURE_WEIGHTS)
 MEAN = float(WEIGHTS @ densities.MIXTURE_LOCS)
 VARIANCE = float(
     WEIGHTS @ (np.square(densities.MIXTURE_LOCS) + np.square(densities.MIXTURE_SCALES))
 )
 VARIANCE -= MEAN**2
-
-
-def mixture_cdf(x):
-    return COMPONENTS.cdf(np.asarray(x)[..., None]) @ WEIGHTS
 
 
 def make_walk(density=MIXTURE, num_chains=44, num_devices=1, lanes=8192, **sampler):
@@ -155,7 +150,7 @@ def test_any_layout_and_chunks_make_the_draws_of_the_reference(layout, reference
 def test_a_walk_resumes_on_other_devices_bit_for_bit():
     before = small_walk(1, 16)
     after = small_walk(8, 8192)
-    restored = after.restored(before.saved(walked(before, 342)), None)
+    restored = after.restored(before.saved(walked(before, 342)))
     members, _ = after.advance(restored, None, 342, 358)
     straight = fetched(after, walked(after, 700))
     jax.tree.map(np.testing.assert_array_equal, fetched(after, members), straight)
@@ -184,32 +179,9 @@ def test_summaries_are_those_of_stored_draws(reference):
     }
     for name, value in expected.items():
         assert found[name][0] == pytest.approx(value, rel=1e-5), name
-    counted = draws[:, 15::16].ravel()
-    cdf = np.searchsorted(np.sort(counted), found["edges"][0]) / counted.size
-    np.testing.assert_allclose(found["cdf"][0], cdf, atol=2 / counted.size)  # Rounding at an edge.
-    quantiles = summary.quantiles(found, [0.05, 0.5, 0.95])[0]
-    np.testing.assert_allclose(quantiles, np.quantile(counted, [0.05, 0.5, 0.95]), atol=0.3)
     start = fetched(walk, walked(walk)).chains.position
     moved = np.diff(draws, axis=1, prepend=start) != 0
     np.testing.assert_array_equal(host.chains.accepted, moved.sum(axis=1))
-
-
-def test_counts_pass_32_bits():
-    walk = small_walk(8, 8192)
-    arrays = walk.saved(walked(walk, 342))
-    assert arrays["counts"].sum() == 44 * (342 // 16)
-    many = {**arrays, "counts": arrays["counts"] + 2**40 + 2**24 - 1}
-    after, expected = (
-        fetched(walk, walk.advance(walk.restored(one, None), None, 342, 358)[0]).counts
-        for one in (many, arrays)
-    )
-    np.testing.assert_array_equal(after - (2**40 + 2**24 - 1), expected)
-    for num_chains in (1, 44, 10**6, 10**9):
-        most = moments.max_span(num_chains)
-        assert most >= 2
-        assert most % 2 == 0
-        # A span may begin amid the draws of which one is counted.
-        assert num_chains * -(-(most + 14) // 16) + 2**24 <= 2**31
 
 
 def rhat(values):
@@ -224,7 +196,7 @@ def rhat(values):
 
 
 @pytest.mark.check
-def test_moments_and_quantiles_of_the_mixture():
+def test_moments_of_the_mixture():
     walk = make_walk(num_chains=4096, num_devices=8, step_size=1.0, num_warmup=480)
     host = fetched(walk, walked(walk, 600))
     found = summary_of(walk, host, 600)
@@ -234,11 +206,6 @@ def test_moments_and_quantiles_of_the_mixture():
     assert found["nested_rhat"][0] < 1.005
     assert 4096 * 600 / 12 < found["ess"][0] < 4096 * 600 / 3
     assert host.chains.accepted.mean() / 600 == pytest.approx(0.44, abs=0.01)
-    error = 4 * 0.5 / np.sqrt(found["ess"][0] / 4)
-    assert np.abs(found["cdf"][0] - mixture_cdf(found["edges"][0])).max() < error < 0.01
-    shares = np.array([0.05, 0.5, 0.95])
-    found = summary.quantiles(found, shares)[0]
-    np.testing.assert_allclose(mixture_cdf(found), shares, atol=error)
     assert host.chains.invalid.sum() == 0
 
 
