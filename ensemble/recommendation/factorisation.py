@@ -213,7 +213,11 @@ class Factorisation(Supervised):
         models = {"biases": self.biases(mesh), "popularity": self.popularity}
 
         def sections(draws: Any, maximum: Any) -> dict[str, Any]:
-            return {"recommendation": scores.section(self, draws, {"map": maximum, **models})}
+            held_out = {"posterior": scores.score(self, draws)}
+            for name, params in {"map": maximum, **models}.items():
+                alone = jax.tree.map(lambda leaf: np.asarray(leaf)[None], params)
+                held_out[name] = scores.score(self, alone)
+            return {"recommendation": {"held_out": held_out}}
 
         return sections
 
