@@ -16,7 +16,7 @@ from numpyro.infer.util import constrain_fn
 
 from ensemble.errors import InputError, quoted
 from ensemble.numpyro_models.sharded_distributions import MARK
-from ensemble.numpyro_models.sites import Trace, innermost, kind_of
+from ensemble.numpyro_models.sites import Trace, kind_of
 
 
 def discrete_faults(sites: Trace) -> Iterator[str]:
@@ -37,9 +37,9 @@ def discrete_faults(sites: Trace) -> Iterator[str]:
                 support = np.ravel(fn.enumerate_support(expand=False))
         if not np.array_equal(support, np.arange(support.size)):
             yield (
-                f"latent site {name!r} is discrete ({type(innermost(fn)).__name__}), which no "
-                "gradient moves, and NumPyro cannot enumerate its values from 0 on; sum it out, as "
-                "with numpyro.distributions.MixtureSameFamily, shift it, or observe it"
+                f"latent site {name!r} is discrete, which no gradient moves, and NumPyro cannot "
+                "enumerate its values from 0 on; sum it out, as with "
+                "numpyro.distributions.MixtureSameFamily, shift it, or observe it"
             )
     for name, site in samples.items() if discrete else ():
         if MARK in site["infer"]:

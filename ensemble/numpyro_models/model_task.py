@@ -71,12 +71,11 @@ class ModelTask(WithoutExamples):
         }
         of_points = jax.jit(jax.vmap(self.model.log_density, in_axes=(0, None)))
         values = np.asarray(of_points(points, self.model.arrays), np.float64)
-        shapes = jax.tree.map(np.shape, self.model.shapes)
-        digest = hashlib.sha256(repr([shapes, *[f"{value:.3g}" for value in values]]).encode())
+        parts = [jax.tree.map(np.shape, self.model.shapes), *[f"{value:.3g}" for value in values]]
         for leaf in [*self.model.leaves, *self.model.arrays.values()]:
             is_array = isinstance(leaf, np.ndarray | jax.Array)
-            digest.update(np.asarray(leaf).tobytes() if is_array else repr(leaf).encode())
-        return digest.hexdigest()[:16]
+            parts.append(np.asarray(leaf).tobytes() if is_array else leaf)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     # What a sampler asks for.
 

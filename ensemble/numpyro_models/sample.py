@@ -1,5 +1,6 @@
 """`ensemble.sample`: the posterior of a NumPyro model, or of any log density, in one call."""
 
+import dataclasses
 import functools
 import os
 import time
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ensemble.numpyro_models.model_task import ModelTask
 
 
+@dataclasses.dataclass(repr=False, eq=False)
 class Samples:
     """Draws of a posterior, with what they are worth.
 
@@ -32,10 +34,9 @@ class Samples:
         workdir: where the run lives; None where nothing was kept.
     """
 
-    def __init__(self, report: Mapping[str, Any], data: Any, workdir: str | None):
-        self.report = report
-        self.data = data
-        self.workdir = workdir
+    report: Mapping[str, Any]
+    data: Any
+    workdir: str | None
 
     @functools.cached_property
     def draws(self) -> dict[str, np.ndarray]:

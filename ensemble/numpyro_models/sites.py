@@ -12,6 +12,7 @@ from ensemble.numpyro_models.sharded_distributions import MARK
 Trace = Mapping[str, Any]
 """Sites by name, as NumPyro traces them."""
 
+_WRAPPERS = (dist.ExpandedDistribution, dist.Independent, dist.MaskedDistribution)
 _IMPUTED = "imputed"  # In `infer` of a latent that `obs_mask` adds.
 _ADDED = "_unobserved"  # How NumPyro ends its name, beside another one that ends in `_observed`.
 
@@ -112,14 +113,8 @@ def _rows_of(site: Any) -> Rows | None:
     return None
 
 
-def innermost(fn: Any) -> Any:
-    """Returns the distribution below expansions, masks and independent axes."""
-    wrappers = (dist.ExpandedDistribution, dist.Independent, dist.MaskedDistribution)
-    while isinstance(fn, wrappers):
-        fn = fn.base_dist
-    return fn
-
-
 def is_improper(fn: Any) -> bool:
-    """Tells if nothing can be drawn from a distribution."""
-    return isinstance(innermost(fn), dist.ImproperUniform)
+    """Tells if nothing can be drawn from a distribution, below what expands or masks it."""
+    while isinstance(fn, _WRAPPERS):
+        fn = fn.base_dist
+    return isinstance(fn, dist.ImproperUniform)

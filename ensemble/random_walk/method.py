@@ -12,7 +12,7 @@ import ml_collections
 import numpy as np
 
 from ensemble.errors import TrainingError
-from ensemble.random_walk.summary import MAX_RHAT, summarise
+from ensemble.random_walk.summary import summarise
 from ensemble.random_walk.task import DensityTask
 from ensemble.random_walk.walker import Walker
 from ensemble.runtime.algorithm import Algorithm
@@ -21,10 +21,9 @@ from ensemble.runtime.feed import Fixed
 from ensemble.runtime.method import Method, Report
 from ensemble.sharding import processes
 
+_MAX_RHAT = 1.1  # Of chains that agree, and have left their starts.
 _MAX_SHOWN = 10  # Dimensions whose moments are scalars of TensorBoard.
 _TITLES = {
-    "posterior/mean_00": "mean",
-    "posterior/variance_00": "variance",
     "posterior/accept": "accepted",
     "posterior/rhat_max": "R-hat",
     "posterior/nested_rhat_max": "nested R-hat",
@@ -90,7 +89,7 @@ class WalkReport(Report):
         }
 
     def headline(self, scalars: Mapping[str, float]) -> dict[str, float]:
-        """The moments of the first dimension, and what they are worth."""
+        """What the samples are worth."""
         return {title: scalars[tag] for tag, title in _TITLES.items() if tag in scalars}
 
     def may_end(self, scalars: Mapping[str, float]) -> bool:
@@ -102,7 +101,7 @@ class WalkReport(Report):
         found = [scalars.get(f"posterior/{name}_max", np.inf) for name in ("rhat", "nested_rhat")]
         goal = self.config.stop_when
         is_enough = scalars.get("posterior/ess_min", 0) > goal.ess and any(goal.values())
-        return is_enough and max(found) < (goal.r_hat or MAX_RHAT)
+        return is_enough and max(found) < (goal.r_hat or _MAX_RHAT)
 
     def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
         """`posterior`, with moments and errors [D]."""
@@ -133,8 +132,4 @@ class WalkReport(Report):
             "ess_per_second": rate and rate * ess_min / num_samples,
             **{name: summary[name].tolist() for name in (*_MOMENTS, "ess")},
         }
-        for name in ("mean_interval", "variance_interval"):  # Where it is not known, none.
-            section[name] = [
-                None if math.isnan(sum(ends)) else ends for ends in summary[name].tolist()
-            ]
         return {"posterior": section}

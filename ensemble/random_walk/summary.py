@@ -4,21 +4,16 @@ Chains move independently, so the variance between their means is a direct estim
 the mean over all of them, whatever the autocorrelation; with C chains it is known to a share of
 sqrt(2 / (C - 1)). But those of a superchain share their start, and until that is forgotten only the
 superchains are independent: the larger of the two errors is the one that is told. The effective
-sample size follows from it. An interval is Student's, for an error that few chains tell is itself
-uncertain, on K - 1 degrees of freedom of K superchains.
+sample size follows from it.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from ensemble.random_walk.moments import segment_length
 from ensemble.random_walk.walker import Walk
-
-MAX_RHAT = 1.1
-"""Nested R-hat of chains that have left their starts."""
 
 
 def summarise(walk: Walk, num_draws: int, num_superchains: int) -> dict[str, NDArray]:
@@ -43,9 +38,7 @@ def summarise(walk: Walk, num_draws: int, num_superchains: int) -> dict[str, NDA
         - `rhat`: split R-hat (Gelman et al. 2013), without ranks, of the closed segments' halves;
         - `nested_rhat`: of groups of chains from the same start (Margossian et al. 2022, "Nested
           R-hat: Assessing the convergence of Markov chain Monte Carlo when running many short
-          chains");
-        - `mean_interval`, `variance_interval`: [D, 2], of 95%, over chains; NaN where the chains
-          have not left their starts.
+          chains").
     """
     length = segment_length(num_draws)
     number = num_draws // length
@@ -67,13 +60,7 @@ def summarise(walk: Walk, num_draws: int, num_superchains: int) -> dict[str, NDA
         variance = seconds.mean(axis=0)
         mcse_mean = _standard_error(means, num_superchains)
         nested = _ratio((firsts, squares), num_draws, num_superchains)
-        nested_rhat = np.sqrt(1 + nested)
         split = _ratio(np.concatenate(halves, axis=1), np.float64(half * length), 2 * len(means))
-        quantile = scipy.stats.t.ppf(0.975, num_superchains - 1)
-        quantile = np.where(nested_rhat < MAX_RHAT, quantile, np.nan)
-        margins = [quantile * _error_of_groups(one, num_superchains) for one in (means, seconds)]
-        # A variance is positive, and its error skewed; about the mean that is found it is too low.
-        logs = _interval(np.log(variance + mcse_mean**2), margins[1] / variance)
         return {
             "mean": origin + mean,
             "variance": variance,
@@ -81,9 +68,7 @@ def summarise(walk: Walk, num_draws: int, num_superchains: int) -> dict[str, NDA
             "mcse_variance": _standard_error(seconds, num_superchains),
             "ess": variance / mcse_mean**2,
             "rhat": np.sqrt(1 - 1 / np.float64(half * length) + split),
-            "nested_rhat": nested_rhat,
-            "mean_interval": _interval(origin + mean, margins[0]),
-            "variance_interval": np.exp(logs),
+            "nested_rhat": np.sqrt(1 + nested),
         }
 
 
@@ -99,11 +84,6 @@ def _error_of_groups(values: NDArray, num_groups: int) -> NDArray:
     groups = values.reshape(num_groups, -1, values.shape[1]).mean(axis=1)
     squares = np.square(groups - groups.mean(axis=0)).sum(axis=0)
     return np.sqrt(squares / (num_groups * (num_groups - 1)))
-
-
-def _interval(center: NDArray, margin: NDArray) -> NDArray:
-    """Ends [D, 2] of intervals."""
-    return np.stack([center - margin, center + margin], axis=-1)
 
 
 def _ratio(sums: Sequence[NDArray], num_draws: float, num_groups: int) -> NDArray:

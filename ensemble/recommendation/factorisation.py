@@ -242,8 +242,10 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> Factorisation:
     priors = parse_prior(config.prior)
     for key, values in _ALLOWED.items():
         if flat[key] not in values:
-            choices = " or ".join(map(repr, values))
-            raise InputError(f"config.{key}={flat[key]!r} must be {choices} for a factorisation")
+            raise InputError(
+                f"config.{key}={flat[key]!r} must be {' or '.join(map(repr, values))} for a "
+                "factorisation"
+            )
     if any(one.is_over_fan_in for one in priors):
         raise InputError(f"config.prior={config.prior!r} has a fan-in; set 'normal(1)'")
     request = Request(config.data_dir or None, config.seed, own=flat, prepares=True)

@@ -191,5 +191,5 @@ def test_discrete_latents_cannot_be_split():
         with sharded_plate("rows", 5, DATA):
             numpyro.sample("x", dist.Poisson(3))
 
-    with pytest.raises(InputError, match=r"discrete.*Poisson"):
+    with pytest.raises(InputError, match="'x' is discrete"):
         make_model(model, mesh_of(1, 8))
