@@ -101,20 +101,19 @@ def groups_of(model: Model, params: Mapping[str, np.ndarray]) -> Groups:
 
     def of_draws(function: Callable[..., Any], places: np.ndarray) -> Any:
         num_draws = num_chains * len(places)
-        # The last batch is filled up: another size would be a second form of the function.
-        rows = np.arange(-(-num_draws // _BATCH) * _BATCH) % num_draws
         flat = {
-            name: leaf[:, places].reshape(num_draws, *leaf.shape[2:])[rows]
+            name: leaf[:, places].reshape(num_draws, *leaf.shape[2:])
             for name, leaf in params.items()
         }
+        batch_size = math.gcd(num_draws, _BATCH)  # A rest would be a second form of the function.
 
         @jax.jit
         def run(flat: Any, arrays: Any) -> Any:
-            keys = jax.random.split(jax.random.key(0), num_draws)[rows]
-            return jax.lax.map(lambda one: function(*one, arrays), (keys, flat), batch_size=_BATCH)
+            each = jax.random.split(jax.random.key(0), num_draws), flat
+            return jax.lax.map(lambda one: function(*one, arrays), each, batch_size=batch_size)
 
         return jax.tree.map(
-            lambda leaf: leaf[:num_draws].reshape(num_chains, -1, *leaf.shape[1:]),
+            lambda leaf: leaf.reshape(num_chains, -1, *leaf.shape[1:]),
             transfer.fetch(run(flat, model.arrays)),
         )
 

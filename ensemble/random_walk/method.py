@@ -25,14 +25,13 @@ _MAX_RHAT = 1.1  # Of chains that agree, and have left their starts.
 _MAX_SHOWN = 10  # Dimensions whose moments are scalars of TensorBoard.
 _TITLES = {
     "posterior/accept": "accepted",
-    "posterior/rhat_max": "R-hat",
     "posterior/nested_rhat_max": "nested R-hat",
     "posterior/ess_min": "ESS",
     "posterior/samples_per_second": "samples/s",
     "posterior/ess_per_second": "ESS/s",
 }
 _MOMENTS = ("mean", "mcse_mean", "variance", "mcse_variance")
-_WATCHED = ("rhat_max", "nested_rhat_max", "ess_min", "accept", "ess_per_second")
+_WATCHED = ("nested_rhat_max", "ess_min", "accept", "ess_per_second")
 
 
 def create(config: ml_collections.FrozenConfigDict, task: DensityTask) -> Method:
@@ -95,13 +94,13 @@ class WalkReport(Report):
     def may_end(self, scalars: Mapping[str, float]) -> bool:
         """Returns whether the chains have converged as `config.stop_when` asks.
 
-        Both R-hats, of halves and of starts, must be below what is asked, or 1.1.
+        R-hat, of chains by their starts, must be below what is asked, or 1.1.
         """
         # Chains that have not left their starts seem to be worth much: they must agree anyway.
-        found = [scalars.get(f"posterior/{name}_max", np.inf) for name in ("rhat", "nested_rhat")]
+        rhat = scalars.get("posterior/nested_rhat_max", np.inf)
         goal = self.config.stop_when
         is_enough = scalars.get("posterior/ess_min", 0) > goal.ess and any(goal.values())
-        return is_enough and max(found) < (goal.r_hat or _MAX_RHAT)
+        return is_enough and rhat < (goal.r_hat or _MAX_RHAT)
 
     def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
         """`posterior`, with moments and errors [D]."""
@@ -120,8 +119,7 @@ class WalkReport(Report):
         rate = timing["member_examples_per_second"]
         ess_min = float(np.min(summary["ess"]))
         section = {
-            "rhat_max": float(np.max(summary["rhat"])),  # NaN is worse than any number.
-            "nested_rhat_max": float(np.max(summary["nested_rhat"])),
+            "nested_rhat_max": float(np.max(summary["nested_rhat"])),  # NaN is worse than all.
             "ess_min": ess_min,
             "accept": accepted / num_samples,
             "num_invalid": int(host.chains.invalid.sum()),

@@ -20,7 +20,7 @@ def _contents(report: Mapping[str, Any]) -> list[str]:
             row += [f"{value:.6g}", f"[{value - margin:.6g}, {value + margin:.6g}]"]
         rows.append([*row, f"{ess:.6g}"])
     worth = "too few chains or samples to say what they are worth"
-    rhat = np.maximum(posterior["rhat_max"], posterior["nested_rhat_max"])
+    rhat = posterior["nested_rhat_max"]
     if np.isfinite(posterior["ess_min"] + rhat):
         worth = f"worth {posterior['ess_min']:,.0f}: R-hat up to {rhat:.4f}"
     text = (

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ensemble.errors import InputError
 from ensemble.random_walk.block_kernel import Chains, Span, compiler_options, move_blocks, streams
 from ensemble.random_walk.densities import Density
-from ensemble.random_walk.moments import NUM_SEGMENTS, Sums, put_away, segment_length
+from ensemble.random_walk.moments import Sums
 from ensemble.runtime.algorithm import Start
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.programs import Members, Told
@@ -50,20 +50,18 @@ class Walk(NamedTuple):
     Attributes:
         chains: Positions and counts of proposals.
         sums: Sums over the draws since the warm-up.
-        closed: Two arrays [B, S, D, L], the sums of closed segments.
         factor: Factor of the moves: [], [D], or a lower triangle [D, D].
         origin: Point [D] near the mean, or float32 would lose small distances.
     """
 
     chains: Chains
     sums: Sums
-    closed: Any
     factor: Any
     origin: Any
 
 
 _PAIR: Any = (0, 0)
-_TEMPLATE = Walk(Chains(0, 0, 0, 0), Sums(_PAIR, _PAIR, _PAIR), _PAIR, 0, 0)
+_TEMPLATE = Walk(Chains(0, 0, 0, 0), Sums(_PAIR, _PAIR, _PAIR), 0, 0)
 
 
 class Walker:
@@ -107,8 +105,8 @@ class Walker:
         blocks = -(-of_device // max(max_lanes // num_dims, _MULTIPLE))
         lanes = -(-of_device // (blocks * _MULTIPLE)) * _MULTIPLE
         self._blocks = blocks * num_devices, lanes
-        # Closed segments and open sums, positions, and copies of those that are placed or fetched.
-        floats = (2 * NUM_SEGMENTS + 16) * num_dims * math.prod(self._blocks)
+        # Sums, positions, and copies of those that are placed or fetched.
+        floats = 16 * num_dims * math.prod(self._blocks)
         check_memory(4 * floats, f"num_chains={num_chains}", "it, or use more samples of each")
         groups = max(k for k in range(1, _MAX_SUPERCHAINS + 1) if num_chains % k == 0)
         self.num_superchains = groups if groups >= _MIN_SUPERCHAINS else num_chains
@@ -131,7 +129,6 @@ class Walker:
         self.take_steps = jax.jit(
             move, donate_argnums=(0, 1), out_shardings=spread, compiler_options=options
         )
-        self._put_away = jax.jit(put_away, donate_argnums=(0, 1), out_shardings=spread)
 
     # What the loop calls.
 
@@ -188,7 +185,6 @@ class Walker:
             Walk(
                 Chains(position, log_density, *np.zeros((2, num_chains), np.int32)),
                 Sums(*map(tuple, np.zeros((3, 2, num_chains, num_dims), np.float32))),
-                tuple(np.zeros((2, num_chains, NUM_SEGMENTS, num_dims), np.float32)),
                 factor,
                 around.astype(np.float64).mean(axis=0).astype(np.float32),
             )
@@ -239,18 +235,10 @@ class Walker:
             done: Number of draws in the sums.
             count: Number of steps, even.
         """
-        end = done + count
-        while done < end:
-            length = segment_length(done)
-            number = min(end - done, length - done % length)
-            span = Span(np.uint32((before + done) // 2), np.int32(done), np.int32(number))
-            chains, sums, closed, *fixed = walk
-            chains, sums = self.take_steps(chains, sums, self.keys, *fixed, span)
-            done += number
-            if done % length == 0:
-                sums, closed = self._put_away(sums, closed, np.int32(done // length - 1))
-            walk = Walk(chains, sums, closed, *fixed)
-        return walk
+        span = Span(np.uint32((before + done) // 2), np.int32(done), np.int32(count))
+        chains, sums, *fixed = walk
+        chains, sums = self.take_steps(chains, sums, self.keys, *fixed, span)
+        return Walk(chains, sums, *fixed)
 
     # The devices.
 
@@ -260,7 +248,7 @@ class Walker:
 
     def to_host(self, walk: Walk) -> Walk:
         """Fetches a walk."""
-        return Walk(*jax.tree.map(self._chainwise, walk[:3]), *transfer.fetch(walk[3:]))
+        return Walk(*jax.tree.map(self._chainwise, walk[:2]), *transfer.fetch(walk[2:]))
 
     def _to_devices(self, host: Walk) -> Walk:
         """The inverse of `to_host`; the last chain pads."""
@@ -269,10 +257,10 @@ class Walker:
             chains = transfer.pad(leaf, math.prod(self._blocks), fill=None)
             return np.moveaxis(chains.reshape(*self._blocks, *leaf.shape[1:]), 1, -1)
 
-        spread = jax.tree.map(blockwise, host[:3])
+        spread = jax.tree.map(blockwise, host[:2])
         return Walk(
             *transfer.put(spread, self.devices.sharding(ENSEMBLE)),
-            *transfer.put(host[3:], self.devices.sharding()),
+            *transfer.put(host[2:], self.devices.sharding()),
         )
 
     def _chainwise(self, leaf: jax.Array) -> NDArray:
