@@ -38,7 +38,7 @@ def time_twice(run: Callable[[], Any]) -> dict[str, float]:
 
 
 def ours(num_chains: int, num_samples: int, accelerator_lanes: int = 0) -> dict[str, float]:
-    """This project's walk; moments and R-hat are within the time."""
+    """This project's walk; moments, quantiles and R-hat are within the time."""
     from ensemble.sharding import startup
 
     startup.configure()
@@ -66,7 +66,7 @@ def ours(num_chains: int, num_samples: int, accelerator_lanes: int = 0) -> dict[
         host = walk.to_host(members.state)
         num_draws = first + num_samples
         summary = summarise(host, num_draws, walk.num_superchains)
-        names = ("mean", "mcse_mean", "variance", "mcse_variance", "ess", "nested_rhat")
+        names = ("mean", "mcse_mean", "variance", "mcse_variance", "ess", "rhat", "nested_rhat")
         found.update({name: float(summary[name][0]) for name in names})
         found["acceptance"] = float(host.chains.accepted.mean() / num_draws)
 

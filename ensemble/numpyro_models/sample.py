@@ -92,11 +92,6 @@ def sample(
         Interrupted: as of `ensemble.train`.
     """
     started = time.monotonic()
-    if not callable(model):
-        raise InputError(
-            f"model is a {type(model).__name__}, must be a function: a NumPyro model, or with a "
-            "start a log density"
-        )
     name = shown(getattr(model, "__name__", type(model).__name__))
     kind = "numpyro" if start is None else "logdensity"
     given = {"method": method, **flatten(config or {}), "model": f"{kind}:{name}"}

@@ -20,7 +20,17 @@ from jax import lax
 
 from ensemble.methods.threefry import threefry
 from ensemble.random_walk.densities import LogDensityFn, fast_log2
-from ensemble.random_walk.moments import DRAWS_PER_BODY, Pair, Sums, add_draw, finish_body
+from ensemble.random_walk.moments import (
+    DRAWS_PER_BODY,
+    DRAWS_PER_COUNT,
+    Grid,
+    Pair,
+    Sums,
+    add_draw,
+    carry_counts,
+    count_draw,
+    finish_body,
+)
 
 # Random numbers.
 
@@ -146,14 +156,16 @@ class Span(NamedTuple):
 
 def move_blocks(
     logdensity_fn: LogDensityFn,
+    num_chains: int,
     axis: str,
     chains: Chains,
     sums: Sums,
+    counts: Pair,
     keys: Pair,
     factor: jax.Array,
-    origin: jax.Array,
+    grid: Grid,
     span: Span,
-) -> tuple[Chains, Sums]:
+) -> tuple[Chains, Sums, Pair]:
     """Takes all steps of one block of chains after the other: it stays in the cache.
 
     XLA:CPU computes again whatever two of its kernels need. So the random numbers of a body of
@@ -163,24 +175,27 @@ def move_blocks(
 
     Args:
         logdensity_fn: Log density of the target, in float32.
+        num_chains: Number of chains, without padding.
         axis: Axis of the mesh over which blocks lie; this function is mapped over its devices.
         chains: B blocks of this device.
         sums: Sums of these.
+        counts: Two arrays [1, D, K + 2] int32: a histogram, and what `carry_counts` has moved out
+            of it, in units of 2^24.
         keys: Result of `streams`.
         factor: Factor of the moves, as of `scale_moves`.
-        origin: Point [D] near the mean, from which the sums count distances.
+        grid: Grid of the sums.
         span: Steps to take.
     """
     num_blocks, num_lanes = chains.log_density.shape
     blocks = jnp.arange(num_blocks, dtype=jnp.uint32)
     blocks = lax.axis_index(axis).astype(jnp.uint32) * num_blocks + blocks
 
-    def of_block(block: Any) -> tuple[Chains, Sums]:
+    def of_block(counts: jax.Array, block: Any) -> tuple[jax.Array, Any]:
         number, *moving = block
         numbers = number * num_lanes + jnp.arange(num_lanes, dtype=jnp.uint32)
 
         def body(i: jax.Array, carry: Any) -> Any:
-            chains, sums = carry
+            chains, sums, counts = carry
             first = jnp.maximum(i * DRAWS_PER_BODY, span.done)
             end = jnp.minimum((i + 1) * DRAWS_PER_BODY, span.done + span.count)
             pair = span.pair + ((first - span.done) // 2).astype(jnp.uint32)
@@ -201,18 +216,25 @@ def move_blocks(
                     accepted = chains.accepted + is_accepted
                     invalid = chains.invalid + ~is_valid
                     chains = Chains(position, log_density, accepted, invalid)
-                    pending = add_draw(pending, origin, position)
+                    pending = add_draw(pending, grid.origin, position)
                 return chains, pending
 
             chains, pending = lax.fori_loop(0, (end - first) // 2, step, (chains, sums.pending))
             sums = finish_body(sums._replace(pending=pending), end % DRAWS_PER_BODY == 0)
-            return chains, sums
+            counts = lax.cond(
+                end % DRAWS_PER_COUNT == 0,
+                lambda: count_draw(counts, grid, chains.position, numbers < num_chains),
+                lambda: counts,
+            )
+            return chains, sums, counts
 
         first = span.done // DRAWS_PER_BODY
         end = -(-(span.done + span.count) // DRAWS_PER_BODY)
-        return lax.fori_loop(first, end, body, tuple(moving))
+        *moved, counts = lax.fori_loop(first, end, body, (*moving, counts))
+        return counts, moved
 
-    return lax.map(of_block, (blocks, chains, sums))
+    total, (chains, sums) = lax.scan(of_block, counts[0][0], (blocks, chains, sums))
+    return chains, sums, carry_counts(total[None], counts[1])
 
 
 def _compute_once(logdensity_fn: LogDensityFn, always: jax.Array) -> LogDensityFn:

@@ -12,7 +12,7 @@ import ml_collections
 import numpy as np
 
 from ensemble.errors import TrainingError
-from ensemble.random_walk.summary import summarise
+from ensemble.random_walk.summary import quantiles, summarise
 from ensemble.random_walk.task import DensityTask
 from ensemble.random_walk.walker import Walker
 from ensemble.runtime.algorithm import Algorithm
@@ -21,17 +21,23 @@ from ensemble.runtime.feed import Fixed
 from ensemble.runtime.method import Method, Report
 from ensemble.sharding import processes
 
+SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
+"""Levels of the quantiles in a report."""
 _MAX_RHAT = 1.1  # Of chains that agree, and have left their starts.
 _MAX_SHOWN = 10  # Dimensions whose moments are scalars of TensorBoard.
 _TITLES = {
     "posterior/accept": "accepted",
+    "posterior/rhat_max": "R-hat",
     "posterior/nested_rhat_max": "nested R-hat",
     "posterior/ess_min": "ESS",
     "posterior/samples_per_second": "samples/s",
     "posterior/ess_per_second": "ESS/s",
 }
 _MOMENTS = ("mean", "mcse_mean", "variance", "mcse_variance")
-_WATCHED = ("nested_rhat_max", "ess_min", "accept", "ess_per_second")
+_WATCHED = (
+    *("rhat_max", "nested_rhat_max", "ess_min", "accept", "ess_per_second", "num_invalid"),
+    "num_stuck",
+)
 
 
 def create(config: ml_collections.FrozenConfigDict, task: DensityTask) -> Method:
@@ -77,12 +83,12 @@ class WalkReport(Report):
         if not run.loop.step:
             return {}
         section = self.sections(run, run.clock.timing())["posterior"]
-        scalars = {name: section[name] for name in _WATCHED}
-        for name in ("mean", "variance"):
-            shown = enumerate(section[name][:_MAX_SHOWN])
-            scalars |= {f"{name}_{d:02d}": value for d, value in shown}
+        scalars = {name.removeprefix("num_"): section[name] for name in _WATCHED}
+        each = {f"quantile_{share}": one for share, one in section["quantiles"].items()}
+        for name, values in (each | {name: section[name] for name in _MOMENTS}).items():
+            scalars |= {f"{name}_{d:02d}": one for d, one in enumerate(values[:_MAX_SHOWN])}
         return {
-            f"posterior/{name}": value
+            f"posterior/{name}": float(value)
             for name, value in scalars.items()
             if value is not None and math.isfinite(value)
         }
@@ -94,16 +100,16 @@ class WalkReport(Report):
     def may_end(self, scalars: Mapping[str, float]) -> bool:
         """Returns whether the chains have converged as `config.stop_when` asks.
 
-        R-hat, of chains by their starts, must be below what is asked, or 1.1.
+        Both R-hats, of halves and of starts, must be below what is asked, or 1.1.
         """
         # Chains that have not left their starts seem to be worth much: they must agree anyway.
-        rhat = scalars.get("posterior/nested_rhat_max", np.inf)
+        found = [scalars.get(f"posterior/{name}_max", np.inf) for name in ("rhat", "nested_rhat")]
         goal = self.config.stop_when
         is_enough = scalars.get("posterior/ess_min", 0) > goal.ess and any(goal.values())
-        return is_enough and rhat < (goal.r_hat or _MAX_RHAT)
+        return is_enough and max(found) < (goal.r_hat or _MAX_RHAT)
 
     def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
-        """`posterior`, with moments and errors [D]."""
+        """`posterior`, with moments, errors and quantiles [D]."""
         walker = run.algorithm.programs
         host = walker.to_host(run.loop.members.state)
         summary = summarise(host, run.loop.step, walker.num_superchains)
@@ -119,15 +125,21 @@ class WalkReport(Report):
         rate = timing["member_examples_per_second"]
         ess_min = float(np.min(summary["ess"]))
         section = {
-            "nested_rhat_max": float(np.max(summary["nested_rhat"])),  # NaN is worse than all.
+            "rhat_max": float(np.max(summary["rhat"])),  # NaN is worse than any number.
+            "nested_rhat_max": float(np.max(summary["nested_rhat"])),
             "ess_min": ess_min,
             "accept": accepted / num_samples,
             "num_invalid": int(host.chains.invalid.sum()),
+            "num_stuck": int(np.isneginf(host.chains.log_density).sum()),
+            "num_warmup": config.sampler.num_warmup,
             "num_samples": num_draws,
             "num_chains": config.num_chains,
             "num_total_samples": num_samples,
             "samples_per_second": rate,
             "ess_per_second": rate and rate * ess_min / num_samples,
+            "scale": host.factor.tolist(),
             **{name: summary[name].tolist() for name in (*_MOMENTS, "ess")},
         }
+        levels = quantiles(summary, SHARES).T.tolist()
+        section["quantiles"] = dict(zip(map(str, SHARES), levels, strict=True))
         return {"posterior": section}

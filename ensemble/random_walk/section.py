@@ -17,10 +17,11 @@ def _contents(report: Mapping[str, Any]) -> list[str]:
         row = [str(d)]
         for name in ("mean", "variance"):
             value, margin = posterior[name][d], 1.96 * posterior[f"mcse_{name}"][d]
-            row += [f"{value:.6g}", f"[{value - margin:.6g}, {value + margin:.6g}]"]
+            ends = f"[{value - margin:.6g}, {value + margin:.6g}]"
+            row += [f"{value:.6g}", ends.replace("[nan, nan]", "not known")]
         rows.append([*row, f"{ess:.6g}"])
     worth = "too few chains or samples to say what they are worth"
-    rhat = posterior["nested_rhat_max"]
+    rhat = np.maximum(posterior["rhat_max"], posterior["nested_rhat_max"])
     if np.isfinite(posterior["ess_min"] + rhat):
         worth = f"worth {posterior['ess_min']:,.0f}: R-hat up to {rhat:.4f}"
     text = (
@@ -29,6 +30,8 @@ def _contents(report: Mapping[str, Any]) -> list[str]:
     )
     if posterior["num_invalid"]:
         text += f" {posterior['num_invalid']:,} proposals without a log density were rejected."
+    if posterior["num_stuck"]:
+        text += f" {posterior['num_stuck']:,} chains never came to where the density is."
     table = grid(["dimension", "mean", "95%", "variance", "95%", "ESS"], rows)
     return [table, "", text]
 

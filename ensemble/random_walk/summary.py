@@ -1,4 +1,4 @@
-"""What sums over the draws of many chains say: moments, R-hat, ESS, MCSE.
+"""What sums over the draws of many chains say: moments, quantiles, R-hat, ESS, MCSE.
 
 Chains move independently, so the variance between their means is a direct estimate of the error of
 the mean over all of them, whatever the autocorrelation; with C chains it is known to a share of
@@ -7,9 +7,13 @@ superchains are independent: the larger of the two errors is the one that is tol
 sample size follows from it.
 """
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
+from ensemble.random_walk.moments import NUM_BINS, segment_length
 from ensemble.random_walk.walker import Walk
 
 
@@ -32,16 +36,26 @@ def summarise(walk: Walk, num_draws: int, num_superchains: int) -> dict[str, NDA
         - `mcse_mean`, `mcse_variance`: their standard errors, for chains and draws are finite: the
           larger of those over chains and over superchains;
         - `ess`: how many independent draws locate the mean as well;
+        - `rhat`: split R-hat (Gelman et al. 2013), without ranks, of the closed segments' halves;
         - `nested_rhat`: of groups of chains from the same start (Margossian et al. 2022, "Nested
           R-hat: Assessing the convergence of Markov chain Monte Carlo when running many short
-          chains").
+          chains");
+        - `edges`: [D, K + 1] of the histogram;
+        - `cdf`: [D, K + 1], the share of draws below each edge.
     """
+    length = segment_length(num_draws)
+    number = num_draws // length
+    half = number // 2  # An odd segment in the middle is of neither half.
+    closed = np.stack([np.moveaxis(one, 1, 0)[:number] for one in walk.closed])
+    parts = closed[:, :half], closed[:, number - half :]
+    halves = [one.sum(axis=1, dtype=np.float64) for one in parts]
     totals, excess, pending = (
         np.stack(one).astype(np.float64)
         for one in (walk.sums.totals, walk.sums.excess, walk.sums.pending)
     )
-    firsts, squares = totals - excess + pending
-    origin = np.asarray(walk.origin, np.float64)
+    firsts, squares = closed.sum(axis=1, dtype=np.float64) + totals - excess + pending
+    origin, bin_width = (np.asarray(one, np.float64) for one in walk.grid)
+    steps = np.arange(NUM_BINS + 1) - NUM_BINS // 2
     with np.errstate(divide="ignore", invalid="ignore"):
         means = firsts / num_draws
         mean = means.mean(axis=0)
@@ -49,19 +63,32 @@ def summarise(walk: Walk, num_draws: int, num_superchains: int) -> dict[str, NDA
         seconds = squares / num_draws - 2 * mean * means + mean**2
         variance = seconds.mean(axis=0)
         mcse_mean = _standard_error(means, num_superchains)
-        within = ((squares - firsts * means) / (num_draws - 1)).mean(axis=0)
-        groups = means.reshape(num_superchains, -1, means.shape[1])
-        if groups.shape[1] > 1:
-            within = within + groups.var(axis=1, ddof=1).mean(axis=0)
-        between = num_superchains * _error_of_groups(means, num_superchains) ** 2
+        nested = _ratio((firsts, squares), num_draws, num_superchains)
+        split = _ratio(np.concatenate(halves, axis=1), np.float64(half * length), 2 * len(means))
         return {
             "mean": origin + mean,
             "variance": variance,
             "mcse_mean": mcse_mean,
             "mcse_variance": _standard_error(seconds, num_superchains),
             "ess": variance / mcse_mean**2,
-            "nested_rhat": np.sqrt(1 + between / within),
+            "rhat": np.sqrt(1 - 1 / np.float64(half * length) + split),
+            "nested_rhat": np.sqrt(1 + nested),
+            "edges": origin[:, None] + np.outer(bin_width, steps),
+            "cdf": np.cumsum(walk.counts, axis=1)[:, :-1] / walk.counts.sum(axis=1, keepdims=True),
         }
+
+
+def quantiles(summary: Mapping[str, NDArray], shares: Sequence[float]) -> NDArray:
+    """Interpolates quantiles [D, Q]; NaN outside the histogram's edges."""
+    found = np.full((len(summary["edges"]), len(shares)), np.nan)
+    for row, edges, cdf in zip(found, summary["edges"], summary["cdf"], strict=True):
+        levels, index = np.unique(cdf, return_index=True)  # The first edge of each level.
+        index[0] = np.searchsorted(cdf, levels[0], "right") - 1  # Draws begin after empty bins.
+        if len(levels) > 1:  # Smooth between edges, and never falling.
+            row[:] = scipy.interpolate.PchipInterpolator(levels, edges[index], extrapolate=False)(
+                shares
+            )
+    return found
 
 
 def _standard_error(values: NDArray, num_superchains: int) -> NDArray:
@@ -76,3 +103,20 @@ def _error_of_groups(values: NDArray, num_groups: int) -> NDArray:
     groups = values.reshape(num_groups, -1, values.shape[1]).mean(axis=1)
     squares = np.square(groups - groups.mean(axis=0)).sum(axis=0)
     return np.sqrt(squares / (num_groups * (num_groups - 1)))
+
+
+def _ratio(sums: Sequence[NDArray], num_draws: float, num_groups: int) -> NDArray:
+    """Variance [D] between groups of neighbouring chains over that within.
+
+    Args:
+        sums: Sums [C, D] of distances and of squares, over N draws of each chain.
+        num_draws: N.
+        num_groups: Number of groups; of one, and without draws, the result is NaN.
+    """
+    firsts, squares = sums
+    means = firsts / num_draws
+    within = ((squares - firsts * means) / (num_draws - 1)).mean(axis=0)
+    groups = means.reshape(num_groups, -1, means.shape[1])
+    if groups.shape[1] > 1:
+        within = within + groups.var(axis=1, ddof=1).mean(axis=0)
+    return num_groups * _error_of_groups(means, num_groups) ** 2 / within

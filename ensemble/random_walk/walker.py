@@ -21,7 +21,18 @@ from numpy.typing import NDArray
 from ensemble.errors import InputError
 from ensemble.random_walk.block_kernel import Chains, Span, compiler_options, move_blocks, streams
 from ensemble.random_walk.densities import Density
-from ensemble.random_walk.moments import Sums
+from ensemble.random_walk.moments import (
+    NUM_BINS,
+    NUM_SEGMENTS,
+    Grid,
+    Sums,
+    join_counts,
+    max_span,
+    put_away,
+    segment_length,
+    split_counts,
+    spread_of,
+)
 from ensemble.runtime.algorithm import Start
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.programs import Members, Told
@@ -45,23 +56,28 @@ class Walk(NamedTuple):
     """Everything that the next step needs; its size does not depend on the number of samples.
 
     On the devices chains lie in B blocks of L lanes, the last axis, and the last ones pad. On the
-    host and in a checkpoint they lie along the first axis, whatever the devices.
+    host and in a checkpoint they lie along the first axis, whatever the devices, and
+    `sums.counts` is that of all devices.
 
     Attributes:
         chains: Positions and counts of proposals.
         sums: Sums over the draws since the warm-up.
+        closed: Two arrays [B, S, D, L], the sums of closed segments.
+        counts: Two arrays [devices, D, K + 2] int32, as of `move_blocks`.
         factor: Factor of the moves: [], [D], or a lower triangle [D, D].
-        origin: Point [D] near the mean, or float32 would lose small distances.
+        grid: Place where draws are expected.
     """
 
     chains: Chains
     sums: Sums
+    closed: Any
+    counts: Any
     factor: Any
-    origin: Any
+    grid: Grid
 
 
 _PAIR: Any = (0, 0)
-_TEMPLATE = Walk(Chains(0, 0, 0, 0), Sums(_PAIR, _PAIR, _PAIR), 0, 0)
+_TEMPLATE = Walk(Chains(0, 0, 0, 0), Sums(_PAIR, _PAIR, _PAIR), _PAIR, 0, 0, Grid(0, 0))
 
 
 class Walker:
@@ -104,9 +120,10 @@ class Walker:
         of_device = -(-num_chains // num_devices)
         blocks = -(-of_device // max(max_lanes // num_dims, _MULTIPLE))
         lanes = -(-of_device // (blocks * _MULTIPLE)) * _MULTIPLE
+        self._max_span = max_span(blocks * lanes)
         self._blocks = blocks * num_devices, lanes
-        # Sums, positions, and copies of those that are placed or fetched.
-        floats = 16 * num_dims * math.prod(self._blocks)
+        # Closed segments and open sums, positions, and copies of those that are placed or fetched.
+        floats = (2 * NUM_SEGMENTS + 16) * num_dims * math.prod(self._blocks)
         check_memory(4 * floats, f"num_chains={num_chains}", "it, or use more samples of each")
         groups = max(k for k in range(1, _MAX_SUPERCHAINS + 1) if num_chains % k == 0)
         self.num_superchains = groups if groups >= _MIN_SUPERCHAINS else num_chains
@@ -118,17 +135,18 @@ class Walker:
         # Nothing is differentiated and no device waits for another, so there is nothing for
         # check_vma to check, and densities may hold loops that it would not understand.
         move = jax.shard_map(
-            functools.partial(move_blocks, self._logdensity, ENSEMBLE),
+            functools.partial(move_blocks, self._logdensity, num_chains, ENSEMBLE),
             mesh=devices.mesh,
-            in_specs=(spread.spec,) * 2 + (whole.spec,) * 4,
+            in_specs=(spread.spec,) * 3 + (whole.spec,) * 4,
             out_specs=spread.spec,
             check_vma=False,
         )
         # One sharding for all calls: one program.
         options = compiler_options(devices.platform)
         self.take_steps = jax.jit(
-            move, donate_argnums=(0, 1), out_shardings=spread, compiler_options=options
+            move, donate_argnums=(0, 1, 2), out_shardings=spread, compiler_options=options
         )
+        self._put_away = jax.jit(put_away, donate_argnums=(0, 1), out_shardings=spread)
 
     # What the loop calls.
 
@@ -185,8 +203,10 @@ class Walker:
             Walk(
                 Chains(position, log_density, *np.zeros((2, num_chains), np.int32)),
                 Sums(*map(tuple, np.zeros((3, 2, num_chains, num_dims), np.float32))),
+                tuple(np.zeros((2, num_chains, NUM_SEGMENTS, num_dims), np.float32)),
+                np.zeros((num_dims, NUM_BINS + 2), np.int64),
                 factor,
-                around.astype(np.float64).mean(axis=0).astype(np.float32),
+                Grid.around(around),
             )
         )
 
@@ -235,10 +255,18 @@ class Walker:
             done: Number of draws in the sums.
             count: Number of steps, even.
         """
-        span = Span(np.uint32((before + done) // 2), np.int32(done), np.int32(count))
-        chains, sums, *fixed = walk
-        chains, sums = self.take_steps(chains, sums, self.keys, *fixed, span)
-        return Walk(chains, sums, *fixed)
+        end = done + count
+        while done < end:
+            length = segment_length(done)
+            number = min(end - done, length - done % length, self._max_span)
+            span = Span(np.uint32((before + done) // 2), np.int32(done), np.int32(number))
+            chains, sums, closed, counts, *fixed = walk
+            chains, sums, counts = self.take_steps(chains, sums, counts, self.keys, *fixed, span)
+            done += number
+            if done % length == 0:
+                sums, closed = self._put_away(sums, closed, np.int32(done // length - 1))
+            walk = Walk(chains, sums, closed, counts, *fixed)
+        return walk
 
     # The devices.
 
@@ -248,7 +276,9 @@ class Walker:
 
     def to_host(self, walk: Walk) -> Walk:
         """Fetches a walk."""
-        return Walk(*jax.tree.map(self._chainwise, walk[:2]), *transfer.fetch(walk[2:]))
+        counts, *whole = transfer.fetch(walk[3:])
+        chainwise = jax.tree.map(self._chainwise, walk[:3])
+        return Walk._make([*chainwise, join_counts(*counts), *whole])
 
     def _to_devices(self, host: Walk) -> Walk:
         """The inverse of `to_host`; the last chain pads."""
@@ -257,10 +287,12 @@ class Walker:
             chains = transfer.pad(leaf, math.prod(self._blocks), fill=None)
             return np.moveaxis(chains.reshape(*self._blocks, *leaf.shape[1:]), 1, -1)
 
-        spread = jax.tree.map(blockwise, host[:2])
+        counts = np.zeros((2, self.devices.mesh.shape[ENSEMBLE], *host.counts.shape), np.int32)
+        counts[:, 0] = split_counts(host.counts)
+        spread = *jax.tree.map(blockwise, host[:3]), tuple(counts)
         return Walk(
             *transfer.put(spread, self.devices.sharding(ENSEMBLE)),
-            *transfer.put(host[2:], self.devices.sharding()),
+            *transfer.put(host[4:], self.devices.sharding()),
         )
 
     def _chainwise(self, leaf: jax.Array) -> NDArray:
@@ -278,8 +310,7 @@ def _members(walk: Walk) -> Members:
 def _shape_of(points: NDArray, form: str) -> NDArray:
     """The standard deviations, or the triangle of the covariance, of points [N, D]."""
     points = points.astype(np.float64)
-    spread = points.std(axis=0)
-    spread[spread == 0] = 1
+    spread = spread_of(points)
     if form == "diagonal":
         return spread.astype(np.float32)
     count, num_dims = points.shape

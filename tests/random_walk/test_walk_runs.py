@@ -34,7 +34,7 @@ def test_it_ends_when_it_is_worth_what_was_asked():
     posterior = ensemble.train(config).report["posterior"]
     assert posterior["num_samples"] < 10_240
     assert posterior["ess_min"] > 200
-    assert posterior["nested_rhat_max"] < 1.2
+    assert posterior["rhat_max"] < 1.2
 
 
 def nowhere(positions):

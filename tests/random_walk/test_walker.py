@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from ensemble.random_walk import densities, summary, walker
+from ensemble.random_walk import densities, moments, summary, walker
 from ensemble.random_walk.block_kernel import (
     draw_pairs,
     metropolis,
@@ -23,12 +23,17 @@ from ensemble.runtime.algorithm import Start
 from ensemble.runtime.devices import Devices
 
 MIXTURE = densities.GAUSSIAN_MIXTURE
+COMPONENTS = scipy.stats.norm(densities.MIXTURE_LOCS, densities.MIXTURE_SCALES)
 WEIGHTS = np.array(densities.MIXTURE_WEIGHTS)
 MEAN = float(WEIGHTS @ densities.MIXTURE_LOCS)
 VARIANCE = float(
     WEIGHTS @ (np.square(densities.MIXTURE_LOCS) + np.square(densities.MIXTURE_SCALES))
 )
 VARIANCE -= MEAN**2
+
+
+def mixture_cdf(x):
+    return COMPONENTS.cdf(np.asarray(x)[..., None]) @ WEIGHTS
 
 
 def make_walk(density=MIXTURE, num_chains=44, num_devices=1, lanes=8192, **sampler):
@@ -166,34 +171,74 @@ def test_summaries_are_those_of_stored_draws(reference):
     found = summary_of(walk, host, 700)
     means = draws.mean(axis=1)
     squares = ((draws - draws.mean()) ** 2).mean(axis=1)
+    # Seven closed segments of 64 after 448, of 128 after 512: five of them, halves of two.
+    halves = np.concatenate([draws[:, :256], draws[:, 384:640]])
     expected = {
         "mean": draws.mean(),
         "variance": draws.var(),
         "mcse_mean": scipy.stats.sem(means),
         "mcse_variance": scipy.stats.sem(squares),
         "ess": draws.var() / scipy.stats.sem(means) ** 2,
+        "rhat": rhat(halves),
         "nested_rhat": np.sqrt(1 + means.var(ddof=1) / draws.var(axis=1, ddof=1).mean()),
     }
     for name, value in expected.items():
         assert found[name][0] == pytest.approx(value, rel=1e-5), name
+    counted = draws[:, 15::16].ravel()
+    cdf = np.searchsorted(np.sort(counted), found["edges"][0]) / counted.size
+    np.testing.assert_allclose(found["cdf"][0], cdf, atol=2 / counted.size)  # Rounding at an edge.
+    quantiles = summary.quantiles(found, [0.05, 0.5, 0.95])[0]
+    np.testing.assert_allclose(quantiles, np.quantile(counted, [0.05, 0.5, 0.95]), atol=0.3)
     start = fetched(walk, walked(walk)).chains.position
     moved = np.diff(draws, axis=1, prepend=start) != 0
     np.testing.assert_array_equal(host.chains.accepted, moved.sum(axis=1))
+
+
+def test_counts_pass_32_bits():
+    walk = small_walk(8, 8192)
+    arrays = walk.saved(walked(walk, 342))
+    assert arrays["counts"].sum() == 44 * (342 // 16)
+    many = {**arrays, "counts": arrays["counts"] + 2**40 + 2**24 - 1}
+    after, expected = (
+        fetched(walk, walk.advance(walk.restored(one), None, 342, 358)[0]).counts
+        for one in (many, arrays)
+    )
+    np.testing.assert_array_equal(after - (2**40 + 2**24 - 1), expected)
+    for num_chains in (1, 44, 10**6, 10**9):
+        most = moments.max_span(num_chains)
+        assert most >= 2
+        assert most % 2 == 0
+        # A span may begin amid the draws of which one is counted.
+        assert num_chains * -(-(most + 14) // 16) + 2**24 <= 2**31
+
+
+def rhat(values):
+    """Gelman et al. 2013, equation 11.4."""
+    count = values.shape[1]
+    within = values.var(axis=1, ddof=1).mean()
+    between = values.mean(axis=1).var(ddof=1)
+    return np.sqrt((count - 1) / count + between / within)
 
 
 # Right.
 
 
 @pytest.mark.check
-def test_moments_of_the_mixture():
+def test_moments_and_quantiles_of_the_mixture():
     walk = make_walk(num_chains=4096, num_devices=8, step_size=1.0, num_warmup=480)
     host = fetched(walk, walked(walk, 600))
     found = summary_of(walk, host, 600)
     assert abs(found["mean"][0] - MEAN) < 4 * found["mcse_mean"][0] < 0.05
     assert abs(found["variance"][0] - VARIANCE) < 4 * found["mcse_variance"][0] < 0.4
+    assert found["rhat"][0] < 1.02
     assert found["nested_rhat"][0] < 1.005
     assert 4096 * 600 / 12 < found["ess"][0] < 4096 * 600 / 3
     assert host.chains.accepted.mean() / 600 == pytest.approx(0.44, abs=0.01)
+    error = 4 * 0.5 / np.sqrt(found["ess"][0] / 4)
+    assert np.abs(found["cdf"][0] - mixture_cdf(found["edges"][0])).max() < error < 0.01
+    shares = np.array([0.05, 0.5, 0.95])
+    found = summary.quantiles(found, shares)[0]
+    np.testing.assert_allclose(mixture_cdf(found), shares, atol=error)
     assert host.chains.invalid.sum() == 0
 
 
