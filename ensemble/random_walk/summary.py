@@ -105,7 +105,7 @@ def _error_of_groups(values: NDArray, num_groups: int) -> NDArray:
     return np.sqrt(squares / (num_groups * (num_groups - 1)))
 
 
-def _ratio(sums: Sequence[NDArray], num_draws: float, num_groups: int) -> NDArray:
+def _ratio(sums: Sequence[NDArray] | NDArray, num_draws: float, num_groups: int) -> NDArray:
     """Variance [D] between groups of neighbouring chains over that within.
 
     Args:

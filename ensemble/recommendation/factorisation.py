@@ -91,7 +91,7 @@ class MatrixFactorisation:
 
     def check_inputs(self, inputs: np.ndarray, params: Any) -> None:
         """Refuses pairs [P, 2] that are not numbers of users and of items."""
-        if ((inputs < 0) | (inputs >= self.shape) | (inputs % 1 != 0)).any():
+        if ((inputs < 0) | (inputs >= self.shape)).any():
             raise InputError(
                 "pairs have an unknown user or item: use whole numbers from 0, below the "
                 f"{self.shape[0]} users and the {self.shape[1]} items"
@@ -204,11 +204,12 @@ class Factorisation(Supervised):
     def draw_report(self, mesh: Mesh) -> DrawSections:
         """Returns the function that makes the section `recommendation` of the draws."""
         # Every process finds the biases, as it finds the MAP.
-        models = {"biases": self.biases(mesh), "popularity": self.popularity}
+        biases = self.biases(mesh)
 
         def sections(draws: Any, maximum: Any) -> dict[str, Any]:
             held_out = {"posterior": scores.score(self, draws)}
-            for name, params in {"map": maximum, **models}.items():
+            models = {"map": maximum, "biases": biases, "popularity": self.popularity}
+            for name, params in models.items():
                 alone = jax.tree.map(lambda leaf: np.asarray(leaf)[None], params)
                 held_out[name] = scores.score(self, alone)
             return {"recommendation": {"held_out": held_out}}

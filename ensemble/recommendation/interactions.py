@@ -94,10 +94,9 @@ def read_frame(name: str, request: Request) -> pd.DataFrame:
 def _movielens(name: str, request: Request) -> pd.DataFrame:
     """Ratings of the split `train`, which is the only one."""
     prepared = open_set(name, request.data_dir, request.prepares)
-    examples = prepared.examples("train", range(prepared.sizes["train"]))
     rows = (
         [getattr(fields[name], kind).value[0] for name, kind in _MOVIELENS.items()]
-        for fields in examples
+        for fields in prepared.examples("train", range(prepared.sizes["train"]))
     )
     frame = pd.DataFrame(rows, columns=[*_MOVIELENS])
     for text in ("user_id", "movie_id", "movie_title"):
@@ -167,7 +166,7 @@ def generate_watches(name: str, seed: int) -> Interactions:
             f"write watches:1000x600"
         )
     num_users, num_movies = map(int, match.groups())
-    check_matrix(name, (num_users, num_movies), 12)
+    check_matrix(name, (num_users, num_movies))
     rng = np.random.default_rng([_WATCH_STREAM, seed])
     genres = rng.integers(NUM_GENRES, size=num_movies)
     places = rng.normal(size=(NUM_GENRES, RANK))
@@ -194,14 +193,14 @@ def generate_watches(name: str, seed: int) -> Interactions:
     )
 
 
-def check_matrix(name: str, shape: tuple[int, int], bytes_of_pair: int = 4) -> None:
+def check_matrix(name: str, shape: tuple[int, int]) -> None:
     """Refuses watches of more pairs of a user and an item than memory can hold.
 
     Raises:
         InputError: With the bytes that they would take.
     """
     check_memory(
-        bytes_of_pair * shape[0] * shape[1],
+        4 * shape[0] * shape[1],
         f"dataset={name!r}, {shape[0]:,} users times {shape[1]:,} items,",
         "these numbers, or learn ratings, which need no such matrix",
     )

@@ -22,7 +22,6 @@ from ensemble.recommendation.scores import NUM_RECOMMENDED, of_users
 from ensemble.sharding import startup
 from ensemble.storage.workdir import Workdir
 
-_TAIL = 0.05  # Of the draws, below and above an interval.
 _NEW_STREAM = 2**32 - 3  # The seed is folded with it to draw new users.
 _outputs_of_draws = jax.jit(jax.vmap(outputs_of))
 
@@ -69,8 +68,9 @@ class ItemPrediction:
 
     def document(self) -> dict[str, Any]:
         """The same, JSON-ready."""
-        found = {name: value for name, value in vars(self).items() if name != "table"}
-        return {**found, "recommendations": self.table.to_dict("records")}
+        found = {**vars(self), "recommendations": self.table.to_dict("records")}
+        del found["table"]
+        return found
 
 
 def recommend(
@@ -130,7 +130,7 @@ def recommend(
         values = likelihood.shift + likelihood.scale * outputs
     rows = dataset.interactions.rows
     seen = np.isin(range(outputs.shape[1]), rows["item"][rows["user"] == number])
-    low, high = np.quantile(values, [_TAIL, 1 - _TAIL], axis=0)
+    low, high = np.quantile(values, [0.05, 0.95], axis=0)
     items = dataset.interactions.items.assign(mean=values.mean(axis=0), low=low, high=high)
     if item is None:
         chosen = items[~seen].sort_values("mean", ascending=False, kind="stable").head(top)
