@@ -1,7 +1,6 @@
 """The ways in which a run ends early, each with one line for the user and an exit status."""
 
 import pathlib
-import sys
 import sysconfig
 import traceback
 import types
@@ -135,11 +134,6 @@ def place_in_own_code(error: BaseException | None) -> str:
         places = _own_places(traceback.walk_tb(error.__traceback__))
         error = error.__cause__ or error.__context__
     return places[-1] if places else ""
-
-
-def calling_place() -> str:
-    """File and line of the innermost frame of the user's own code that led here; may be empty."""
-    return next(iter(_own_places(traceback.walk_stack(sys._getframe()))), "")
 
 
 def _own_places(frames: Iterable[tuple[types.FrameType, int]]) -> list[str]:

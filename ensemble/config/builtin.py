@@ -862,7 +862,7 @@ class Table(Vectors):
     )
 
 
-MEANINGS = ("user", "item", "rating", "weight", "time", "title", "genre")
+MEANINGS = ("user", "item", "rating", "weight", "time", "title")
 """Meanings of columns of ratings and watches."""
 
 

@@ -14,21 +14,18 @@ from jax.interpreters import partial_eval
 from numpyro import handlers
 from numpyro.infer.util import constrain_fn
 
-from ensemble.errors import InputError
+from ensemble.errors import InputError, quoted
 from ensemble.numpyro_models.sharded_distributions import MARK
-from ensemble.numpyro_models.sites import Trace, innermost, kind_of
-
-_FIRST = "_PREV_"  # How NumPyro's `scan` begins the names of sites of its first steps.
+from ensemble.numpyro_models.sites import Trace, kind_of
 
 
-def discrete_faults(sites: Trace, at: Callable[..., str]) -> Iterator[str]:
+def discrete_faults(sites: Trace) -> Iterator[str]:
     """Yields why the discrete latents of a model cannot be enumerated, or would be wrongly.
 
     Without a plate, NumPyro would take the sites of an axis for one.
 
     Args:
         sites: A trace of the model.
-        at: Returns the names and the places of sites.
     """
     samples = {name: site for name, site in sites.items() if site["type"] == "sample"}
     discrete = [name for name, site in samples.items() if kind_of(site) == "discrete"]
@@ -40,26 +37,26 @@ def discrete_faults(sites: Trace, at: Callable[..., str]) -> Iterator[str]:
                 support = np.ravel(fn.enumerate_support(expand=False))
         if not np.array_equal(support, np.arange(support.size)):
             yield (
-                f"latent site {at(name)} is discrete ({type(innermost(fn)).__name__}), which no "
-                "gradient moves, and NumPyro cannot enumerate its values from 0 on; sum it out, as "
-                "with numpyro.distributions.MixtureSameFamily, shift it, or observe it"
+                f"latent site {name!r} is discrete, which no gradient moves, and NumPyro cannot "
+                "enumerate its values from 0 on; sum it out, as with "
+                "numpyro.distributions.MixtureSameFamily, shift it, or observe it"
             )
     for name, site in samples.items() if discrete else ():
         if MARK in site["infer"]:
             yield (
-                f"its site {at(name)} is in a sharded_plate, and the discrete latents "
-                f"{at(*discrete)} are summed out in plain plates alone; use numpyro.plate"
+                f"its site {name!r} is in a sharded_plate, and the discrete latents "
+                f"{quoted(discrete)} are summed out in plain plates alone; use numpyro.plate"
             )
         shape = np.shape(site["value"])
         of_value = shape[: len(shape) - site["fn"].event_dim]
         sizes = np.broadcast_shapes(site["fn"].batch_shape, of_value)
         known = {frame.dim for frame in site["cond_indep_stack"]}
-        if _is_in_steps(site):
+        if "_scan_current_index" in site["infer"]:
             known.add(-len(sizes))  # The steps.
         for i, size in enumerate(sizes):
             if size > 1 and i - len(sizes) not in known:
                 yield (
-                    f"it has discrete latents ({', '.join(discrete)}), and its site {at(name)} "
+                    f"it has discrete latents ({quoted(discrete)}), and its site {name!r} "
                     f"an axis of {size} in no plate; put the site into a numpyro.plate, or "
                     "write .to_event()"
                 )
@@ -104,19 +101,7 @@ def independent(model: Any, arrays: Any, params: Any, sites: Trace) -> list[str]
     free = [name for name, is_used in zip(model.variables, uses, strict=True) if not is_used]
     if bounded := [name for name in model.latent if name not in free]:
         raise InputError(
-            f"the range of {model.at(*bounded)} depends on the discrete latents "
-            f"{model.at(*model.discrete)}, which are summed out; give it one range"
+            f"the range of {quoted(bounded)} depends on the discrete latents "
+            f"{quoted(model.discrete)}, which are summed out; give it one range"
         )
     return free
-
-
-def in_model(name: str) -> str:
-    """Returns the name of a site that a scan with discrete latents has renamed."""
-    while name.startswith(_FIRST):
-        name = name.removeprefix(_FIRST)
-    return name
-
-
-def _is_in_steps(site: Any) -> bool:
-    """Tells if a site of a trace belongs to a scan."""
-    return "_scan_current_index" in site["infer"]

@@ -16,10 +16,10 @@ from numpyro.distributions import biject_to, constraints
 from numpyro.infer import init_to_uniform
 from numpyro.infer.util import compute_log_probs, constrain_fn, potential_energy
 
-from ensemble.errors import InputError, in_one_line
+from ensemble.errors import InputError, in_one_line, quoted
 from ensemble.numpyro_models import enumeration
 from ensemble.numpyro_models.refusals import UNTRACED, failed, faults, plain_arguments
-from ensemble.numpyro_models.sites import Reading, Trace, is_improper, kind_of, read_sites
+from ensemble.numpyro_models.sites import Completed, Trace, is_improper, kind_of, read_sites
 from ensemble.sharding import transfer
 
 Params = Mapping[str, Any]
@@ -63,7 +63,7 @@ class Model:
         centre: Mapping[str, np.ndarray] | None = None,
     ):
         self.name = name
-        self.function: Any = Reading(function)
+        self.function: Any = Completed(function)
         arguments = plain_arguments((args, dict(kwargs or {})), name)
         self.leaves, self._structure = jax.tree.flatten(arguments)
         self.arrays: dict[str, Any] = {
@@ -92,11 +92,6 @@ class Model:
         args, kwargs = jax.tree.unflatten(self._structure, leaves)
         return functools.partial(self.function, *args, **kwargs)
 
-    def at(self, *names: str) -> str:
-        """Lists sites with their places in the user's code."""
-        places = self.function.places
-        return ", ".join(f"{n!r} at {places[n]}" if places.get(n) else repr(n) for n in names)
-
     def of_kind(self, kind: str) -> list[str]:
         """Returns the names of the sites of a kind."""
         return [name for name, site in self.sites.items() if site.kind == kind]
@@ -112,10 +107,10 @@ class Model:
             hidden: Names of sites that are left out.
         """
         bound: Any = self.bound(arrays)
-        if hidden:
-            bound = handlers.block(
-                bound, hide_fn=lambda site: enumeration.in_model(site.get("name") or "") in hidden
-            )
+        # A scan with discrete latents renames the sites of its first steps.
+        bound = handlers.block(
+            bound, hide_fn=lambda site: (site.get("name") or "").split("_PREV_")[-1] in hidden
+        )
         if self.discrete:
             bound = enumeration.enumerated(bound, self.first_free)
         # TPUs and TF32 would round products to some 3 digits, which are nats here.
@@ -140,7 +135,7 @@ class Model:
         if flat := [name for name, site in self.sites.items() if site.is_flat]:
             raise InputError(
                 f"config.method='parallel_tempering' begins at the prior, and that of "
-                f"{self.at(*flat)} is flat; give it a distribution, or use 'nuts'"
+                f"{quoted(flat)} is flat; give it a distribution, or use 'nuts'"
             )
         # By name: NumPyro writes the Jacobians of its transforms as factors, too.
         hidden = [name for name, site in self.sites.items() if site.is_likelihood]
@@ -225,13 +220,13 @@ class Model:
         for name, values in outside.items():
             if not np.isnan(values).any():
                 return (
-                    f"observation {values[0]:.6g} of site {self.at(name)} is outside of what its "
+                    f"observation {values[0]:.6g} of site {name!r} is outside of what its "
                     "distribution allows at every start; fix the data or the model, or if its "
                     "range depends on latents, set config.init_from='prior'"
                 )
         if bad := [name for name, one in terms.items() if not np.isfinite(one).any()]:
             return (
-                f"the log density of {self.at(*bad)} is {terms[bad[0]][0]} there; look for NaN "
+                f"the log density of {quoted(bad)} is {terms[bad[0]][0]} there; look for NaN "
                 "among the observations, which must be left out or masked, and for such values "
                 "in the model"
             )
@@ -250,19 +245,6 @@ class Model:
                 bad = jnp.ravel(jnp.where(fn.support(value), jnp.nan, value))
                 outside[name] = bad[jnp.nanargmax(jnp.abs(bad))]
         return terms, outside
-
-    def warning(self) -> str:
-        """Returns what the report says of the model: what is not drawn; empty if it is all."""
-        lines = []
-        if self.discrete:
-            hidden = [n for n in self.of_kind("deterministic") if n not in self.variables]
-            lines.append(
-                f"The discrete latents {self.at(*self.discrete)} are summed out: there are no "
-                f"draws of {self.at(*self.discrete, *hidden)}, and no LOO."
-            )
-        if not any(site.is_likelihood for site in self.sites.values()):
-            lines.append(f"{self.name} observes nothing: these are draws of its prior.")
-        return " ".join(lines)
 
     # Traces.
 
@@ -297,7 +279,7 @@ class Model:
 
         def run(arrays: Any) -> dict[str, jax.Array]:
             trace = self._trace(jax.random.key(0), arrays)
-            for fault in faults(trace, self.at):
+            for fault in faults(trace):
                 raise InputError(f"{self.name}: {fault}")
             self.sites = read_sites(trace)
             self.rows = {name: site.rows for name, site in self.sites.items() if site.rows}
@@ -339,16 +321,16 @@ def density_model(
         InputError: The function fails, or does not return one real number.
     """
     paths, structure = jax.tree_util.tree_flatten_with_path(start)
-    names = [jax.tree_util.keystr(path, simple=True, separator=".") or "x" for path, _ in paths]
-    try:
-        centre = {
-            key: np.asarray(leaf, np.float32) for key, (_, leaf) in zip(names, paths, strict=True)
-        }
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"the start of {name} must be an array of real numbers, or a tree of them: "
-            f"{in_one_line(error)}"
-        ) from None
+    centre = {}
+    for path, leaf in paths:
+        try:
+            array = np.asarray(leaf, np.float32)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"the start of {name} must be an array of real numbers, or a tree of them: "
+                f"{in_one_line(error)}"
+            ) from None
+        centre[jax.tree_util.keystr(path, simple=True, separator=".") or "x"] = array
 
     def model() -> None:
         leaves = [

@@ -14,7 +14,7 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 
 from ensemble.draws.store import Draws
-from ensemble.errors import InputError
+from ensemble.errors import InputError, quoted
 from ensemble.notes import note
 from ensemble.numpyro_models.free_chains import run_on_devices
 from ensemble.numpyro_models.model import Model
@@ -71,12 +71,11 @@ class ModelTask(WithoutExamples):
         }
         of_points = jax.jit(jax.vmap(self.model.log_density, in_axes=(0, None)))
         values = np.asarray(of_points(points, self.model.arrays), np.float64)
-        shapes = jax.tree.map(np.shape, self.model.shapes)
-        digest = hashlib.sha256(repr([shapes, *[f"{value:.3g}" for value in values]]).encode())
+        parts = [jax.tree.map(np.shape, self.model.shapes), *[f"{value:.3g}" for value in values]]
         for leaf in [*self.model.leaves, *self.model.arrays.values()]:
             is_array = isinstance(leaf, np.ndarray | jax.Array)
-            digest.update(np.asarray(leaf).tobytes() if is_array else repr(leaf).encode())
-        return digest.hexdigest()[:16]
+            parts.append(np.asarray(leaf).tobytes() if is_array else leaf)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     # What a sampler asks for.
 
@@ -165,27 +164,29 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> ModelTask:
 
     Args:
         config: Configuration of the run.
-        data: The `Model` of a calling program; None: `config.model` names a file.
+        data: Function that makes the `Model` of a program; None: `config.model` names a file.
 
     Raises:
         InputError: The model or its data cannot be used.
     """
-    if data is None:
-        data = load(config.model, config.data)
-    elif not isinstance(data, Model):
+    if data is not None and not callable(data):
         raise InputError(
             f"data are not for config.model={config.model!r}, a model with arguments of its own: "
             "name their file by config.data, or call ensemble.sample(model, data)"
         )
-    if warning := data.warning():
-        note(warning)
+    model = data() if data else load(config.model, config.data)
+    if model.discrete:
+        note(
+            f"The discrete latents {quoted(model.discrete)} are summed out: there are no draws of "
+            "them and of what depends on them, and no LOO."
+        )
     num_draws = config.num_chains * config.sampler.num_samples // config.sampler.thinning
-    sizes = {name: 4 * num_draws * math.prod(data.sites[name].shape) for name in data.variables}
+    sizes = {name: 4 * num_draws * math.prod(model.sites[name].shape) for name in model.variables}
     largest = max(sizes, key=sizes.__getitem__)
     check_memory(
         3 * sum(sizes.values()),  # Draws, the groups of ArviZ, and the file.
-        f"{num_draws:,} draws of {data.name}, whose site {largest!r} takes "
+        f"{num_draws:,} draws of {model.name}, whose site {largest!r} takes "
         f"{sizes[largest] / 2**30:.1f} GiB,",
         "config.sampler.num_samples, raise config.sampler.thinning, or leave the site out",
     )
-    return ModelTask(data)
+    return ModelTask(model)

@@ -66,10 +66,11 @@ def results_of(model: Model, draws: Draws, first: int, live: Sequence[int]) -> S
     groups = groups_of(model, {name: leaf[chains] for name, leaf in params.items()})
     shapes = {site: one.shape[2:] for site, one in groups["posterior"].items()}
     places = scalar_places(shapes)
-    scalars = {}
-    for i in evenly_spread(len(places), _MAX_SCALARS):
-        name, site, index = places[i]
-        scalars[name] = np.asarray(groups["posterior"][site][:, :, *index], np.float64)
+    chosen = [places[i] for i in evenly_spread(len(places), _MAX_SCALARS)]
+    scalars = {
+        name: groups["posterior"][site][:, :, *index].astype(np.float64)
+        for name, site, index in chosen
+    }
     found = diagnostics.summarise({LOG_DENSITY: counted[LOG_DENSITY], **scalars})
     sections = {
         "sites": {name: _row(one, found.scalars.get(name)) for name, one in scalars.items()},
@@ -78,29 +79,17 @@ def results_of(model: Model, draws: Draws, first: int, live: Sequence[int]) -> S
     }
     panels = charts.traces({**counted, **scalars}, 0, str(found.rhat_worst))
     info = {name: one[:, numbers - first] for name, one in counted.items() if is_diagnostic(name)}
-    data = to_arviz(model, groups, info)
+    kept = np.arange(len(numbers))
+    datasets = {"sample_stats": diagnostics.sample_stats(info, kept)}
+    for group, arrays in groups.items():
+        if arrays:
+            is_data = group == "observed_data"
+            datasets[group] = diagnostics.to_dataset(
+                arrays, None if is_data else kept, is_data=is_data
+            )
+    data = diagnostics.to_arviz(datasets)
     data.attrs |= {"chains": chains}
     return SiteResults(found, sections, panels, data)
-
-
-def to_arviz(model: Model, groups: Groups, info: Mapping[str, np.ndarray]) -> Any:
-    """Returns groups, and diagnostics [C, K] of the draws that are kept, as ArviZ takes them."""
-    numbers = np.arange(info[LOG_DENSITY].shape[1])
-    datasets = {"sample_stats": diagnostics.sample_stats(info, numbers)}
-    for group, arrays in groups.items():
-        is_data = group == "observed_data"
-        dims = {}
-        for name, one in arrays.items():
-            site = model.sites[name]
-            shape = one.shape[0 if is_data else 2 :]
-            # What a distribution draws, or its log likelihood, may have fewer axes than data.
-            if shape == site.shape[: len(shape)]:
-                dims[name] = list(site.dims[: len(shape)])
-        if arrays:
-            datasets[group] = diagnostics.to_dataset(
-                arrays, None if is_data else numbers, dims, is_data=is_data
-            )
-    return diagnostics.to_arviz(datasets)
 
 
 def groups_of(model: Model, params: Mapping[str, np.ndarray]) -> Groups:
@@ -112,20 +101,19 @@ def groups_of(model: Model, params: Mapping[str, np.ndarray]) -> Groups:
 
     def of_draws(function: Callable[..., Any], places: np.ndarray) -> Any:
         num_draws = num_chains * len(places)
-        # The last batch is filled up: another size would be a second form of the function.
-        rows = np.arange(-(-num_draws // _BATCH) * _BATCH) % num_draws
         flat = {
-            name: leaf[:, places].reshape(num_draws, *leaf.shape[2:])[rows]
+            name: leaf[:, places].reshape(num_draws, *leaf.shape[2:])
             for name, leaf in params.items()
         }
+        batch_size = math.gcd(num_draws, _BATCH)  # A rest would be a second form of the function.
 
         @jax.jit
         def run(flat: Any, arrays: Any) -> Any:
-            keys = jax.random.split(jax.random.key(0), num_draws)[rows]
-            return jax.lax.map(lambda one: function(*one, arrays), (keys, flat), batch_size=_BATCH)
+            each = jax.random.split(jax.random.key(0), num_draws), flat
+            return jax.lax.map(lambda one: function(*one, arrays), each, batch_size=batch_size)
 
         return jax.tree.map(
-            lambda leaf: leaf[:num_draws].reshape(num_chains, -1, *leaf.shape[1:]),
+            lambda leaf: leaf.reshape(num_chains, -1, *leaf.shape[1:]),
             transfer.fetch(run(flat, model.arrays)),
         )
 
@@ -193,14 +181,17 @@ def loo(
         log_likelihood: Log likelihoods [C, T, ...] of every draw, or of evenly spaced ones.
         scalars: Scalars [C, K] of the draws, whose ESS counts.
     """
-    used = [one for one in scalars.values() if log_likelihood and len(one) > 1]
-    shares = [diagnostics.ess(one, "mean") / one.size for one in used]
+    shares = [
+        diagnostics.ess(one, "mean") / one.size
+        for one in scalars.values()
+        if log_likelihood and len(one) > 1
+    ]
     efficiency = float(np.mean(shares or 1))  # Of a single chain it is 1, as ArviZ has it.
     results = {}
     for name, values in log_likelihood.items():
         flat = values.reshape(*values.shape[:2], -1)
         flat = flat[:, :, np.any(flat != 0, axis=(0, 1))]
-        is_short = flat.shape[2] < 2 or flat[:, :, 0].size < _FEWEST_DRAWS
-        if not is_short and np.isfinite(flat).all():
+        is_long = flat.shape[2] > 1 and math.prod(flat.shape[:2]) >= _FEWEST_DRAWS
+        if is_long and np.isfinite(flat).all():
             results[name] = diagnostics.loo(flat, efficiency)
     return results

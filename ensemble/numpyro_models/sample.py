@@ -1,5 +1,6 @@
 """`ensemble.sample`: the posterior of a NumPyro model, or of any log density, in one call."""
 
+import dataclasses
 import functools
 import os
 from collections.abc import Callable, Mapping
@@ -9,7 +10,6 @@ import ml_collections
 import numpy as np
 
 from ensemble.config import checked, flatten
-from ensemble.config.builtin import METHODS
 from ensemble.configs import numpyro_nuts
 from ensemble.errors import InputError, shown
 from ensemble.report.training import as_text
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ensemble.numpyro_models.model_task import ModelTask
 
 
+@dataclasses.dataclass(repr=False, eq=False)
 class Samples:
     """Draws of a posterior, with what they are worth.
 
@@ -32,10 +33,9 @@ class Samples:
         workdir: where the run lives; None where nothing was kept.
     """
 
-    def __init__(self, report: Mapping[str, Any], data: Any, workdir: str | None):
-        self.report = report
-        self.data = data
-        self.workdir = workdir
+    report: Mapping[str, Any]
+    data: Any
+    workdir: str | None
 
     @functools.cached_property
     def draws(self) -> dict[str, np.ndarray]:
@@ -90,21 +90,13 @@ def sample(
         TrainingError: as of `ensemble.train`.
         Interrupted: as of `ensemble.train`.
     """
-    if not callable(model):
-        raise InputError(
-            f"model is a {type(model).__name__}, must be a function: a NumPyro model, or with a "
-            "start a log density"
-        )
     name = shown(getattr(model, "__name__", type(model).__name__))
     kind = "numpyro" if start is None else "logdensity"
     given = {"method": method, **flatten(config or {}), "model": f"{kind}:{name}"}
-    able = [known for known, keys in METHODS.items() if "numpyro" in keys.tasks]
-    if given["method"] not in able:
-        raise InputError(f"method={given['method']!r} must be one of {', '.join(able)}")
     given = {**numpyro_nuts.get_config(), **given}
-    make_model = functools.partial(_model, model, data, start, name)
+    make_model = functools.partial(_model, model, data, start, name)  # When devices are set up.
     where = None if workdir is None else os.fspath(workdir)
-    result = run(checked(given), make_model, where, show_progress)
+    result = run(checked(given), lambda: make_model, where, show_progress)
     return Samples(result.report, result.data, where)
 
 
@@ -114,14 +106,6 @@ def create_task(config: ml_collections.FrozenConfigDict, data: Any) -> "ModelTas
     Raises:
         InputError: As `ensemble.numpyro_models.model_task.create`; or NumPyro is not installed.
     """
-    check_installed()
-    from ensemble.numpyro_models.model_task import create  # It imports NumPyro.
-
-    return create(config, data)
-
-
-def check_installed() -> None:
-    """Raises InputError if NumPyro is not installed: the wheel has it as an extra."""
     try:
         import numpyro  # noqa: F401  It may start JAX: not before the devices are set up.
     except ModuleNotFoundError as error:
@@ -129,11 +113,12 @@ def check_installed() -> None:
             "models are sampled with NumPyro, which is not installed: pip install "
             "'flax-ensembles[numpyro]', or -r requirements-numpyro.txt in the repository"
         ) from error
+    from ensemble.numpyro_models.model_task import create
+
+    return create(config, data)
 
 
 def _model(model: Callable[..., Any], data: Any, start: Any, name: str) -> "Model":
-    """Makes what the task takes; called when the devices are set up."""
-    check_installed()
     from ensemble.numpyro_models.model import Model, density_model
 
     if start is not None and data is not None:

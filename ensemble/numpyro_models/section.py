@@ -17,16 +17,16 @@ _COLUMNS = {
 
 def _contents(report: Mapping[str, Any]) -> list[str]:
     """Returns the table of a model's variables, and the LOO of its observations."""
-    shown = list(report["sites"].items())[:_MAX_SITES]
+    sites = report["sites"]
     rows = [
         [site, *(f"{row[n]:{form}}".replace("nan", "") for n, (_, form) in _COLUMNS.items())]
-        for site, row in shown
+        for site, row in [*sites.items()][:_MAX_SITES]
     ]
     lines = [grid(["variable", *(title for title, _ in _COLUMNS.values())], rows)]
-    if report["num_values"] > len(shown):
+    if report["num_values"] > len(rows):
         lines.append(
-            f"These are {len(shown)} of {report['num_values']:,} values; results.json has "
-            f"{len(report['sites']):,}, posterior.nc has all."
+            f"These are {len(rows)} of {report['num_values']:,} values; results.json has "
+            f"{len(sites):,}, posterior.nc has all."
         )
     for site, one in report["loo"].items():
         lines.append(

@@ -48,20 +48,10 @@ class Sharded(Distribution):
             sample_shape: of independent draws, in front.
 
         Raises:
-            InputError: under `pmap`, without `check_vma`, or JAX cannot draw from this distribution
-                there.
+            InputError: under `pmap`, or without `check_vma`.
         """
         key = jax.random.fold_in(key, _shard_index(self.axis_name))
-        try:
-            return self.base_dist.sample(key, sample_shape)
-        except TypeError as error:
-            if "manual axis types" not in str(error):
-                raise
-            raise InputError(
-                f"{type(self.base_dist).__name__} cannot be drawn by shards: its sampler starts a "
-                "loop from values that all shards share, which check_vma does not allow; draw it "
-                "outside shard_map, or use sharded_plate"
-            ) from error
+        return self.base_dist.sample(key, sample_shape)
 
     rsample = sample
 

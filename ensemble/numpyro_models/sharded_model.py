@@ -6,7 +6,7 @@ compiler divides what is computed of them, with a sum over the devices where row
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,7 +15,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpyro import handlers
 from numpyro.infer.util import constrain_fn, unconstrain_fn
 
-from ensemble.errors import InputError
 from ensemble.numpyro_models.model import Model, Params
 from ensemble.numpyro_models.sites import Rows
 from ensemble.sharding import transfer
@@ -42,32 +41,22 @@ class ShardedModel:
 
     Attributes:
         layout: Places where samplers may keep the parameters; whole where it cannot name the rows.
-
-    Raises:
-        InputError: The mesh lacks an axis.
     """
 
     def __init__(self, model: Model, mesh: Mesh):
         self._model = model
         self._mesh = mesh
-        for rows in model.rows.values():
-            if rows.axis_name not in mesh.axis_names:
-                raise InputError(
-                    f"{model.name} has a sharded_plate with axis_name={rows.axis_name!r}; use one "
-                    f"of the mesh's {list(mesh.axis_names)}"
-                )
         axis_names = {rows.size: rows.axis_name for rows in model.rows.values()}
-        self._rows = {name: rows for name, rows in model.rows.items() if name in model.shapes}
-        self._data_rows = {
-            number: Rows(len(array), 0, axis_names[len(array)])
-            for number, array in model.arrays.items()
-            if array.ndim and len(array) in axis_names
-        }
+        latents = {name: rows for name, rows in model.rows.items() if name in model.shapes}
+        self._rows = {**latents}  # And those of arrays among the arguments, by number.
+        for number, array in model.arrays.items():
+            if array.ndim and len(array) in axis_names:
+                self._rows[number] = Rows(len(array), 0, axis_names[len(array)])
         self.layout = Layout()
-        kinds = set(self._rows.values())
+        kinds = set(latents.values())
         for rows in kinds:
             if kinds == {Rows(rows.size, 0, DATA)}:
-                self.layout = Layout(tuple(self._rows), rows.size, self._num_places(rows))
+                self.layout = Layout(tuple(latents), rows.size, self._num_places(rows))
 
     @functools.cached_property
     def data(self) -> dict[str, jax.Array]:
@@ -78,24 +67,15 @@ class ShardedModel:
     def place(self) -> dict[str, jax.Array]:
         """Puts the arrays among the arguments on the devices."""
         arrays = {number: np.asarray(leaf) for number, leaf in self._model.arrays.items()}
-        return dict(transfer.put(*self._padded(arrays, self._data_rows)))
+        return dict(transfer.put(*self._padded(arrays)))
 
     @_with_data
     def init(self, rng_key: jax.Array, data: Any) -> dict[str, jax.Array]:
-        """Draws parameters where a chain may start from the prior, the same on any mesh.
-
-        Raises:
-            InputError: A prior is improper, so that nothing can be drawn from it.
-        """
-        if any(site.is_flat for site in self._model.sites.values()):
-            raise InputError(
-                "a prior of the model is improper, so that nothing can be drawn from it; give it a "
-                "proper one, or use ensemble.sample, which starts elsewhere"
-            )
-        bound = self._model.bound(self._stripped(data, self._data_rows))
+        """Draws parameters where a chain may start from the prior, the same on any mesh."""
+        bound = self._model.bound(self._stripped(data))
         sites = handlers.trace(handlers.seed(bound, rng_key)).get_trace()
         draw = {name: sites[name]["value"] for name in self._model.shapes}
-        padded, where = self._padded(unconstrain_fn(bound, (), {}, draw), self._rows)
+        padded, where = self._padded(unconstrain_fn(bound, (), {}, draw))
         return dict(jax.lax.with_sharding_constraint(padded, where))
 
     def bind(self, data: Any) -> Callable[[Params], jax.Array]:
@@ -124,24 +104,24 @@ class ShardedModel:
 
     def stripped(self, params: Params, data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns parameters and arrays without padding, whose rows stay where they are."""
-        return self._stripped(params, self._rows), self._stripped(data, self._data_rows)
+        return self._stripped(params), self._stripped(data)
 
-    def _stripped(self, arrays: Params, all_rows: Mapping[str, Rows]) -> dict[str, Any]:
+    def _stripped(self, arrays: Params) -> dict[str, Any]:
         result = dict(arrays)
-        for name, rows in all_rows.items():
-            whole = transfer.strip(arrays[name], rows.size, rows.axis)
-            result[name] = jax.lax.with_sharding_constraint(whole, self._sharding(rows))
+        for name, rows in self._rows.items():
+            if name in arrays:
+                whole = transfer.strip(arrays[name], rows.size, rows.axis)
+                result[name] = jax.lax.with_sharding_constraint(whole, self._sharding(rows))
         return result
 
-    def _padded(
-        self, arrays: Params, all_rows: Mapping[str, Rows]
-    ) -> tuple[dict[str, Any], dict[str, NamedSharding]]:
+    def _padded(self, arrays: Params) -> tuple[dict[str, Any], dict[str, NamedSharding]]:
         """Returns arrays whose rows are padded, and where all of them lie."""
         padded = dict(arrays)
         where = dict.fromkeys(arrays, NamedSharding(self._mesh, PartitionSpec()))
-        for name, rows in all_rows.items():
-            padded[name] = transfer.pad(arrays[name], self._num_places(rows), rows.axis, None)
-            where[name] = self._sharding(rows)
+        for name, rows in self._rows.items():
+            if name in arrays:
+                padded[name] = transfer.pad(arrays[name], self._num_places(rows), rows.axis, None)
+                where[name] = self._sharding(rows)
         return padded, where
 
     def _num_places(self, rows: Rows) -> int:
@@ -163,6 +143,6 @@ def make_model(model: Callable[..., Any], mesh: Mesh, *args: Any, **kwargs: Any)
         **kwargs: Keyword arguments, likewise.
 
     Raises:
-        InputError: The model cannot be sampled, or the mesh lacks an axis.
+        InputError: The model cannot be sampled.
     """
     return ShardedModel(Model(model, args, kwargs), mesh)

@@ -7,12 +7,12 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro.primitives import Messenger
 
-from ensemble.errors import calling_place
 from ensemble.numpyro_models.sharded_distributions import MARK
 
 Trace = Mapping[str, Any]
 """Sites by name, as NumPyro traces them."""
 
+_WRAPPERS = (dist.ExpandedDistribution, dist.Independent, dist.MaskedDistribution)
 _IMPUTED = "imputed"  # In `infer` of a latent that `obs_mask` adds.
 _ADDED = "_unobserved"  # How NumPyro ends its name, beside another one that ends in `_observed`.
 
@@ -38,7 +38,6 @@ class Site(NamedTuple):
         kind: 'latent', 'imputed' (a latent that `obs_mask` adds), 'discrete' (a latent that is
             summed out), 'observed' or 'deterministic'; empty for factors and plates.
         shape: Shape of its value.
-        dims: Names of the axes of its value, those of their plates; None for an axis without one.
         rows: Rows of its sharded plate; None if there is none.
         is_likelihood: True for observations and factors.
         is_flat: True if its distribution is improper, so that nothing can be drawn from it.
@@ -46,33 +45,28 @@ class Site(NamedTuple):
 
     kind: str
     shape: tuple[int, ...]
-    dims: tuple[str | None, ...]
     rows: Rows | None
     is_likelihood: bool
     is_flat: bool
 
 
-class Reading(Messenger):
-    """Handler around a model that notes its sites, and completes those of `obs_mask`.
+class Completed(Messenger):
+    """Handler around a model that completes the sites of `obs_mask`.
 
     NumPyro masks the latents of `obs_mask` in observed rows, so that they would move freely there.
     Here they have their density: nothing else depends on them, and they integrate to one, so that
     the posterior of everything else is the same.
-
-    Attributes:
-        places: Places in the user's code, by site.
     """
 
     def __init__(self, fn: Any):
         super().__init__(fn)
-        self.places: dict[str, str] = {}
+        self._names: set[Any] = set()
 
     def process_message(self, msg: Any) -> None:
-        name = msg.get("name")
-        if name not in self.places:
-            self.places[name] = calling_place()
+        name = msg.get("name") or ""
+        self._names.add(name)
         is_added = msg["type"] == "sample" and not msg["is_observed"] and name.endswith(_ADDED)
-        if is_added and name.removesuffix(_ADDED) + "_observed" in self.places:
+        if is_added and name.removesuffix(_ADDED) + "_observed" in self._names:
             msg["fn"] = _unmasked(msg["fn"])
             msg["infer"] = {**msg["infer"], _IMPUTED: True}
 
@@ -98,41 +92,29 @@ def kind_of(site: Any) -> str:
 
 def read_sites(trace: Trace) -> dict[str, Site]:
     """Reads the sites of a trace."""
-    # Names of axes, which have one size each, and of which variables have none.
-    sizes = dict.fromkeys(("chain", "draw", *filter(lambda one: kind_of(trace[one]), trace)), -1)
-    result = {}
-    for name, site in trace.items():
-        is_sample = site["type"] == "sample"
-        kind = kind_of(site)
-        shape = np.shape(site["value"]) if kind else ()
-        dims: list[str | None] = [None] * len(shape)
-        rows = None
-        plate, axis_name = site.get("infer", {}).get(MARK, ("", ""))
-        for frame in site.get("cond_indep_stack", ()):
-            axis = len(shape) - (site["fn"].event_dim if is_sample else 0) + frame.dim
-            if axis >= 0 and shape[axis] == frame.size == sizes.setdefault(frame.name, frame.size):
-                dims[axis] = frame.name.replace("/", ".")
-            if frame.name == plate:
-                rows = Rows(frame.size, axis, axis_name)
-        result[name] = Site(
-            kind,
-            shape,
-            tuple(dims),
-            rows,
-            is_sample and site["is_observed"],
-            is_sample and is_improper(site["fn"]),
+    return {
+        name: Site(
+            kind_of(site),
+            np.shape(site["value"]),
+            _rows_of(site),
+            site["type"] == "sample" and site["is_observed"],
+            site["type"] == "sample" and is_improper(site["fn"]),
         )
-    return result
+        for name, site in trace.items()
+    }
 
 
-def innermost(fn: Any) -> Any:
-    """Returns the distribution below expansions, masks and independent axes."""
-    wrappers = (dist.ExpandedDistribution, dist.Independent, dist.MaskedDistribution)
-    while isinstance(fn, wrappers):
-        fn = fn.base_dist
-    return fn
+def _rows_of(site: Any) -> Rows | None:
+    plate, axis_name = site.get("infer", {}).get(MARK, ("", ""))
+    for frame in site.get("cond_indep_stack", ()):
+        if frame.name == plate:
+            num_axes = np.ndim(site["value"]) - site["fn"].event_dim
+            return Rows(frame.size, num_axes + frame.dim, axis_name)
+    return None
 
 
 def is_improper(fn: Any) -> bool:
-    """Tells if nothing can be drawn from a distribution."""
-    return isinstance(innermost(fn), dist.ImproperUniform)
+    """Tells if nothing can be drawn from a distribution, below what expands or masks it."""
+    while isinstance(fn, _WRAPPERS):
+        fn = fn.base_dist
+    return isinstance(fn, dist.ImproperUniform)

@@ -12,7 +12,7 @@ import ml_collections
 import numpy as np
 
 from ensemble.errors import TrainingError
-from ensemble.random_walk.summary import MAX_RHAT, quantiles, summarise
+from ensemble.random_walk.summary import quantiles, summarise
 from ensemble.random_walk.task import DensityTask
 from ensemble.random_walk.walker import Walker
 from ensemble.runtime.algorithm import Algorithm
@@ -23,10 +23,9 @@ from ensemble.sharding import processes
 
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Levels of the quantiles in a report."""
+_MAX_RHAT = 1.1  # Of chains that agree, and have left their starts.
 _MAX_SHOWN = 10  # Dimensions whose moments are scalars of TensorBoard.
 _TITLES = {
-    "posterior/mean_00": "mean",
-    "posterior/variance_00": "variance",
     "posterior/accept": "accepted",
     "posterior/rhat_max": "R-hat",
     "posterior/nested_rhat_max": "nested R-hat",
@@ -90,7 +89,7 @@ class WalkReport(Report):
         }
 
     def headline(self, scalars: Mapping[str, float]) -> dict[str, float]:
-        """The moments of the first dimension, and what they are worth."""
+        """What the samples are worth."""
         return {title: scalars[tag] for tag, title in _TITLES.items() if tag in scalars}
 
     def may_end(self, scalars: Mapping[str, float]) -> bool:
@@ -102,17 +101,13 @@ class WalkReport(Report):
         found = [scalars.get(f"posterior/{name}_max", np.inf) for name in ("rhat", "nested_rhat")]
         goal = self.config.stop_when
         is_enough = scalars.get("posterior/ess_min", 0) > goal.ess and any(goal.values())
-        return is_enough and max(found) < (goal.r_hat or MAX_RHAT)
-
-    def _summary(self, run: Any) -> tuple[Any, Any]:
-        """The walk on the host, and what its sums say."""
-        walker = run.algorithm.programs
-        host = walker.to_host(run.loop.members.state)
-        return host, summarise(host, run.loop.step, walker.num_superchains)
+        return is_enough and max(found) < (goal.r_hat or _MAX_RHAT)
 
     def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
         """`posterior`, with moments, errors and quantiles [D]."""
-        host, summary = self._summary(run)
+        walker = run.algorithm.programs
+        host = walker.to_host(run.loop.members.state)
+        summary = summarise(host, run.loop.step, walker.num_superchains)
         config = self.config
         num_draws = run.loop.step
         num_samples = num_draws * config.num_chains
@@ -140,10 +135,6 @@ class WalkReport(Report):
             "scale": host.factor.tolist(),
             **{name: summary[name].tolist() for name in (*_MOMENTS, "ess")},
         }
-        for name in ("mean_interval", "variance_interval"):  # Where it is not known, none.
-            section[name] = [
-                None if math.isnan(sum(ends)) else ends for ends in summary[name].tolist()
-            ]
         levels = quantiles(summary, SHARES).T.tolist()
         section["quantiles"] = dict(zip(map(str, SHARES), levels, strict=True))
         return {"posterior": section}

@@ -8,43 +8,32 @@ import numpy as np
 from ensemble.errors import plural
 from ensemble.report.sections import Section, grid
 
-_INTERVALS = (
-    "The 95% intervals are over chains, drawn anew from their starts. None is told of a single "
-    "start, or while chains drift or have not left their starts."
-)
-
 
 def _contents(report: Mapping[str, Any]) -> list[str]:
-    """The moments of the density with their intervals, a dimension per line."""
+    """The moments of the density with their intervals, a dimension per line, and their worth."""
     posterior = report["posterior"]
     rows = []
     for d, ess in enumerate(posterior["ess"]):
         row = [str(d)]
         for name in ("mean", "variance"):
-            ends = posterior[f"{name}_interval"][d]
-            told = "[{:.6g}, {:.6g}]".format(*ends) if ends else "not known"
-            row += [f"{posterior[name][d]:.6g}", told]
+            value, margin = posterior[name][d], 1.96 * posterior[f"mcse_{name}"][d]
+            ends = f"[{value - margin:.6g}, {value + margin:.6g}]"
+            row += [f"{value:.6g}", ends.replace("[nan, nan]", "not known")]
         rows.append([*row, f"{ess:.6g}"])
-    table = grid(["dimension", "mean", "95%", "variance", "95%", "ESS"], rows)
-    return [table, "", _INTERVALS, "", _sentence(report)]
-
-
-def _sentence(report: Mapping[str, Any]) -> str:
-    """Says what the samples of a density are worth."""
-    posterior = report["posterior"]
-    samples = plural(posterior["num_total_samples"], "sample")
     worth = "too few chains or samples to say what they are worth"
-    if np.isfinite(posterior["ess_min"]) and np.isfinite(posterior["rhat_max"]):
-        worth = f"worth {posterior['ess_min']:,.0f}: R-hat up to {posterior['rhat_max']:.4f}"
+    rhat = np.maximum(posterior["rhat_max"], posterior["nested_rhat_max"])
+    if np.isfinite(posterior["ess_min"] + rhat):
+        worth = f"worth {posterior['ess_min']:,.0f}: R-hat up to {rhat:.4f}"
     text = (
-        f"{samples} of {plural(posterior['num_chains'], 'chain')}, {worth}, "
-        f"{posterior['accept']:.0%} accepted."
+        f"{plural(posterior['num_total_samples'], 'sample')} of "
+        f"{plural(posterior['num_chains'], 'chain')}, {worth}, {posterior['accept']:.0%} accepted."
     )
     if posterior["num_invalid"]:
         text += f" {posterior['num_invalid']:,} proposals without a log density were rejected."
     if posterior["num_stuck"]:
         text += f" {posterior['num_stuck']:,} chains never came to where the density is."
-    return text
+    table = grid(["dimension", "mean", "95%", "variance", "95%", "ESS"], rows)
+    return [table, "", text]
 
 
 SECTION = Section("num_total_samples", _contents, stands_alone=True)

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.serialization import from_state_dict, to_state_dict
+from flax.traverse_util import flatten_dict, unflatten_dict
 from numpy.typing import NDArray
 
 from ensemble.errors import InputError
@@ -76,11 +78,6 @@ class Walk(NamedTuple):
 
 _PAIR: Any = (0, 0)
 _TEMPLATE = Walk(Chains(0, 0, 0, 0), Sums(_PAIR, _PAIR, _PAIR), _PAIR, 0, 0, Grid(0, 0))
-_NAMES = [
-    jax.tree_util.keystr(path, simple=True, separator="/")
-    for path, _ in jax.tree.leaves_with_path(_TEMPLATE)
-]
-"""Names of the arrays of a walk in a checkpoint."""
 
 
 class Walker:
@@ -190,13 +187,12 @@ class Walker:
 
     def saved(self, members: Members) -> dict[str, Any]:
         """Fetches what a checkpoint holds."""
-        return dict(zip(_NAMES, jax.tree.leaves(self.to_host(members.state)), strict=True))
+        return flatten_dict(to_state_dict(self.to_host(members.state)), sep="/")
 
     def restored(self, arrays: Mapping[str, Any]) -> Members:
         """The inverse of `saved`, on any devices."""
-        leaves = [np.asarray(arrays[name]) for name in _NAMES]
-        structure = jax.tree.structure(_TEMPLATE)
-        return _members(self._to_devices(jax.tree.unflatten(structure, leaves)))
+        host = from_state_dict(_TEMPLATE, unflatten_dict(dict(arrays), sep="/"))
+        return _members(self._to_devices(jax.tree.map(np.asarray, host)))
 
     # The walk.
 

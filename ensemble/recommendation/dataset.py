@@ -13,7 +13,6 @@ import pandas as pd
 from ensemble.data.source import Examples, Request, Source
 from ensemble.data.tables import is_table
 from ensemble.errors import InputError, shown
-from ensemble.notes import note
 from ensemble.recommendation.interactions import (
     PAIR,
     Interactions,
@@ -175,10 +174,4 @@ def _rows(found: Interactions, of_ratings: bool, by_time: bool) -> pd.DataFrame:
             )
         return rows
     check_matrix(name, found.shape)
-    unused = [one for one in ("rating", "weight") if one in rows]
-    if unused and not name.startswith("movielens/"):
-        note(
-            f"{name} has the columns {' and '.join(unused)}, which are not used: who has watched "
-            f"what is learned. Set config.likelihood={RATINGS!r} to learn the ratings."
-        )
     return rows.drop_duplicates(PAIR).sort_values(PAIR, ignore_index=True)

@@ -91,7 +91,7 @@ class MatrixFactorisation:
 
     def check_inputs(self, inputs: np.ndarray, params: Any) -> None:
         """Refuses pairs [P, 2] that are not numbers of users and of items."""
-        if ((inputs < 0) | (inputs >= self.shape) | (inputs % 1 != 0)).any():
+        if ((inputs < 0) | (inputs >= self.shape)).any():
             raise InputError(
                 "pairs have an unknown user or item: use whole numbers from 0, below the "
                 f"{self.shape[0]} users and the {self.shape[1]} items"
@@ -199,21 +199,20 @@ class Factorisation(Supervised):
 
         value_and_grad = jax.value_and_grad(of_ratings) if self.of_ratings else by_blocks
         layout, _ = likelihood.layout_of(shape, mesh)
-        outputs = likelihood.make_outputs(mesh)
-
-        def predict(params: Any, pairs: jax.Array) -> dict[str, jax.Array]:
-            found = self.network.logits(outputs(params, pairs.astype(jnp.int32)))
-            return self.likelihood.predict(params.get(OWN, {}), found)
-
-        return OwnLogLikelihood(place, value_and_grad, "users", num_users, layout, predict)
+        return OwnLogLikelihood(place, value_and_grad, "users", num_users, layout)
 
     def draw_report(self, mesh: Mesh) -> DrawSections:
         """Returns the function that makes the section `recommendation` of the draws."""
         # Every process finds the biases, as it finds the MAP.
-        models = {"biases": self.biases(mesh), "popularity": self.popularity}
+        biases = self.biases(mesh)
 
         def sections(draws: Any, maximum: Any) -> dict[str, Any]:
-            return {"recommendation": scores.section(self, draws, {"map": maximum, **models})}
+            held_out = {"posterior": scores.score(self, draws)}
+            models = {"map": maximum, "biases": biases, "popularity": self.popularity}
+            for name, params in models.items():
+                alone = jax.tree.map(lambda leaf: np.asarray(leaf)[None], params)
+                held_out[name] = scores.score(self, alone)
+            return {"recommendation": {"held_out": held_out}}
 
         return sections
 
@@ -238,8 +237,10 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> Factorisation:
     priors = parse_prior(config.prior)
     for key, values in _ALLOWED.items():
         if flat[key] not in values:
-            choices = " or ".join(map(repr, values))
-            raise InputError(f"config.{key}={flat[key]!r} must be {choices} for a factorisation")
+            raise InputError(
+                f"config.{key}={flat[key]!r} must be {' or '.join(map(repr, values))} for a "
+                "factorisation"
+            )
     if any(one.is_over_fan_in for one in priors):
         raise InputError(f"config.prior={config.prior!r} has a fan-in; set 'normal(1)'")
     request = Request(config.data_dir or None, config.seed, own=flat, prepares=True)

@@ -14,7 +14,7 @@ import pandas as pd
 from ensemble.config.builtin import MEANINGS
 from ensemble.data.own_arrays import local_path, reading
 from ensemble.data.source import Request
-from ensemble.data.tfds_sets import broken, open_set
+from ensemble.data.tfds_sets import open_set
 from ensemble.errors import InputError, quoted, shown
 from ensemble.storage.memory import check_memory
 
@@ -27,8 +27,6 @@ _USUAL = {
     "userrating": "rating",
     "timestamp": "time",
     "movietitle": "title",
-    "genres": "genre",
-    "moviegenres": "genre",
 }
 """Meanings of usual names of columns, in lower case and without underscores."""
 
@@ -38,13 +36,12 @@ _MOVIELENS = {
     "movie_title": "bytes_list",
     "user_rating": "float_list",
     "timestamp": "int64_list",
-    "movie_genres": "int64_list",
 }
 """Columns of MovieLens, and how TFDS has written them."""
 
 RANK = 8
 """Rank of the planted factors of generated watches."""
-GENRES = ("Action", "Comedy", "Crime", "Drama", "Horror", "Musical", "Romance", "Western")
+NUM_GENRES = 8
 _GENRE_SHARE = 0.6  # Of the variance of a movie's factors; the rest is its own.
 _MOVIE_SCALE = 0.5  # Taste moves a log-odds by 0.5 sqrt(8) = 1.4, one standard deviation.
 _LOG_ODDS = -5.5  # Of the least active user and a movie of ordinary popularity.
@@ -60,7 +57,7 @@ class Interactions(NamedTuple):
         rows: Frame of columns `user` and `item`, numbers in order of appearance, and those of
             `rating`, `weight` and `time` that the data have, [R].
         user_ids: Ids in the data, [N].
-        items: Frame of the ids `item`, `title`, an id if there is none, and the first `genre`, [M].
+        items: Frame of the ids `item`, and `title`, an id if there is none, [M].
     """
 
     name: str
@@ -80,12 +77,10 @@ def read_frame(name: str, request: Request) -> pd.DataFrame:
     Raises:
         InputError: The data are not there, or cannot be read.
     """
-    if name.startswith("movielens/"):
-        return _movielens(name, request)
     place = local_path(name.removeprefix("ratings:"))
-    if not place.is_file():
-        raise InputError(f"{name}: there is no file {place.absolute()}; check the path")
     with reading(name):
+        if name.startswith("movielens/"):
+            return _movielens(name, request)
         if place.suffix.lower() == ".parquet":
             return pd.read_parquet(place)
         with open(place, encoding="utf-8-sig") as file:
@@ -99,19 +94,14 @@ def read_frame(name: str, request: Request) -> pd.DataFrame:
 def _movielens(name: str, request: Request) -> pd.DataFrame:
     """Ratings of the split `train`, which is the only one."""
     prepared = open_set(name, request.data_dir, request.prepares)
-    genres = dict(enumerate(prepared.features["movie_genres"].feature.names))
-    try:
-        examples = prepared.examples("train", range(prepared.sizes["train"]))
-        rows = (
-            [getattr(fields[name], kind).value[0] for name, kind in _MOVIELENS.items()]
-            for fields in examples
-        )
-        frame = pd.DataFrame(rows, columns=[*_MOVIELENS])
-        for text in ("user_id", "movie_id", "movie_title"):
-            frame[text] = frame[text].str.decode("utf-8")
-        return frame.assign(movie_genres=[genres[one] for one in frame["movie_genres"]])
-    except (LookupError, UnicodeDecodeError) as error:
-        raise broken(prepared.directory, "a rating of train cannot be decoded") from error
+    rows = (
+        [getattr(fields[name], kind).value[0] for name, kind in _MOVIELENS.items()]
+        for fields in prepared.examples("train", range(prepared.sizes["train"]))
+    )
+    frame = pd.DataFrame(rows, columns=[*_MOVIELENS])
+    for text in ("user_id", "movie_id", "movie_title"):
+        frame[text] = frame[text].str.decode("utf-8")
+    return frame
 
 
 def of_frame(frame: pd.DataFrame, name: str, request: Request) -> Interactions:
@@ -131,7 +121,7 @@ def of_frame(frame: pd.DataFrame, name: str, request: Request) -> Interactions:
             "config.column_types to such as 'NAME=user, OTHER=item'"
         )
     frame = frame.set_axis(meanings, axis=1)[columns].reset_index(drop=True)
-    rows = frame.drop(columns=["title", "genre"], errors="ignore")
+    rows = frame.drop(columns="title", errors="ignore")
     for one in rows.columns.difference(PAIR):
         values = pd.to_numeric(rows[one], errors="coerce").where(rows[one].notna())
         if one == "time" and values.isna().all():
@@ -150,10 +140,9 @@ def of_frame(frame: pd.DataFrame, name: str, request: Request) -> Interactions:
     for one in PAIR:
         # Whole numbers in a column of floats are whole numbers.
         rows[one], ids[one] = pd.factorize(rows[one].convert_dtypes().astype(str))
-    items = frame.reindex(columns=["title", "genre"]).astype(object).groupby(rows["item"]).first()
+    items = frame.reindex(columns=["title"]).astype(object).groupby(rows["item"]).first()
     items.insert(0, "item", ids["item"])
     items["title"] = items["title"].fillna(items["item"]).astype(str)
-    items["genre"] = items["genre"].fillna("").astype(str).str.split("|").str[0]
     return Interactions(name, rows, ids["user"].tolist(), items)
 
 
@@ -177,10 +166,10 @@ def generate_watches(name: str, seed: int) -> Interactions:
             f"write watches:1000x600"
         )
     num_users, num_movies = map(int, match.groups())
-    check_matrix(name, (num_users, num_movies), 12)
+    check_matrix(name, (num_users, num_movies))
     rng = np.random.default_rng([_WATCH_STREAM, seed])
-    genres = rng.integers(len(GENRES), size=num_movies)
-    places = rng.normal(size=(len(GENRES), RANK))
+    genres = rng.integers(NUM_GENRES, size=num_movies)
+    places = rng.normal(size=(NUM_GENRES, RANK))
     own = rng.normal(size=(num_movies, RANK))
     movies = np.sqrt(_GENRE_SHARE) * places[genres] + np.sqrt(1 - _GENRE_SHARE) * own
     # Gumbel's right tail is popularity; the exponential bounds activity below, as MovieLens does.
@@ -200,18 +189,18 @@ def generate_watches(name: str, seed: int) -> Interactions:
         name,
         pd.DataFrame(np.argwhere(watched), columns=PAIR),
         [f"u{user + 1}" for user in range(num_users)],
-        pd.DataFrame({"item": titles, "title": titles, "genre": np.array(GENRES)[genres]}),
+        pd.DataFrame({"item": titles, "title": titles}),
     )
 
 
-def check_matrix(name: str, shape: tuple[int, int], bytes_of_pair: int = 4) -> None:
+def check_matrix(name: str, shape: tuple[int, int]) -> None:
     """Refuses watches of more pairs of a user and an item than memory can hold.
 
     Raises:
         InputError: With the bytes that they would take.
     """
     check_memory(
-        bytes_of_pair * shape[0] * shape[1],
+        4 * shape[0] * shape[1],
         f"dataset={name!r}, {shape[0]:,} users times {shape[1]:,} items,",
         "these numbers, or learn ratings, which need no such matrix",
     )

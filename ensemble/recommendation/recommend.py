@@ -22,7 +22,6 @@ from ensemble.runtime.loading import Saved, restore
 from ensemble.sharding import startup
 from ensemble.storage.workdir import Workdir
 
-_TAIL = 0.05  # Of the draws, below and above an interval.
 _NEW_STREAM = 2**32 - 3  # The seed is folded with it to draw new users.
 _outputs_of_draws = jax.jit(jax.vmap(outputs_of))
 
@@ -35,9 +34,8 @@ class ItemPrediction:
         user: Id in the data.
         of: Prediction: the `probability` of watching an item, or its `rating`.
         table: Frame of the best items that the user has not watched or rated, the best first, or of
-            the one that was asked for. Its columns are the id `item`, `title`, `genre`, `share`,
-            the share of the draws that recommend the item first, `mean` over draws of what is
-            predicted, and `low` and `high`, below and above which 5% of the draws are.
+            the one that was asked for. Its columns are the id `item`, `title`, `mean` over draws
+            of what is predicted, and `low` and `high`, below and above which 5% of the draws are.
         num_seen: Number of items that the user has watched or rated.
         from_prior: `user` if nothing was learned of the user, so that the prior answers.
     """
@@ -60,24 +58,19 @@ class ItemPrediction:
         return (note,) * len(self.from_prior)
 
     def __str__(self) -> str:
-        heads = {"mean": self.of, "low": "5%", "high": "95%", "share": "first"}
         table = (
-            self.table[["title", "genre", *heads]]
-            .rename(columns=heads)
-            .to_string(
-                index=False,
-                float_format="{:.3f}".format,
-                formatters=dict.fromkeys(("title", "genre"), shown),
-            )
+            self.table[["title", "mean", "low", "high"]]
+            .set_axis(["title", self.of, "5%", "95%"], axis=1)
+            .to_string(index=False, float_format="{:.3f}".format, formatters={"title": shown})
         )
         seen = f"User {shown(self.user)} has seen {self.num_seen:,} items."
         return "\n".join([*self.notes, seen, "", table])
 
     def document(self) -> dict[str, Any]:
         """The same, JSON-ready."""
-        found = {**vars(self)}
-        table = found.pop("table")
-        return {**found, "recommendations": table.to_dict("records")}
+        found = {**vars(self), "recommendations": self.table.to_dict("records")}
+        del found["table"]
+        return found
 
 
 def recommend(
@@ -137,11 +130,8 @@ def recommend(
         values = likelihood.shift + likelihood.scale * outputs
     rows = dataset.interactions.rows
     seen = np.isin(range(outputs.shape[1]), rows["item"][rows["user"] == number])
-    low, high = np.quantile(values, [_TAIL, 1 - _TAIL], axis=0)
-    first = np.bincount(np.where(seen, -np.inf, outputs).argmax(axis=1), minlength=len(seen))
-    items = dataset.interactions.items.assign(
-        share=first / len(values), mean=values.mean(axis=0), low=low, high=high
-    )
+    low, high = np.quantile(values, [0.05, 0.95], axis=0)
+    items = dataset.interactions.items.assign(mean=values.mean(axis=0), low=low, high=high)
     if item is None:
         chosen = items[~seen].sort_values("mean", ascending=False, kind="stable").head(top)
     else:

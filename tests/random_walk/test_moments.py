@@ -52,29 +52,6 @@ def test_chains_of_one_start_are_not_taken_for_independent():
     np.testing.assert_array_equal(alone["mcse_mean"], apart["mcse_mean"])
 
 
-def test_intervals_are_students_over_starts():
-    draws = np.random.default_rng(0).normal(3, 2, (4, 200))
-    found = summary_of(draws, 4)
-    means = draws.mean(axis=1)
-    expected = scipy.stats.t.interval(0.95, 3, means.mean(), scipy.stats.sem(means))
-    np.testing.assert_allclose(found["mean_interval"][0], expected)
-    low, high = found["variance_interval"][0]
-    assert 0 < low < 4 < high
-    assert not np.isnan(summary_of(draws, 2)["mean_interval"]).any()
-
-
-@pytest.mark.parametrize("why", ["one chain", "a drift", "starts not left"])
-def test_what_cannot_be_told_has_no_interval(why):
-    draws = np.random.default_rng(0).normal(size=(8, 400))
-    draws += {"a drift": np.linspace(0, 1, 400), "starts not left": np.arange(8)[:, None]}.get(
-        why, 0
-    )
-    draws = draws[: 1 if why == "one chain" else 8]
-    found = summary_of(draws, len(draws))
-    assert np.isnan(found["mean_interval"]).all()
-    assert np.isnan(found["variance_interval"]).all()
-
-
 @pytest.mark.parametrize(
     "target",
     [scipy.stats.expon(), scipy.stats.lognorm(1), scipy.stats.uniform(), scipy.stats.norm()],

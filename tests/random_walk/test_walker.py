@@ -155,7 +155,7 @@ def test_any_layout_and_chunks_make_the_draws_of_the_reference(layout, reference
 def test_a_walk_resumes_on_other_devices_bit_for_bit():
     before = small_walk(1, 16)
     after = small_walk(8, 8192)
-    restored = after.restored(before.saved(walked(before, 342)), None)
+    restored = after.restored(before.saved(walked(before, 342)))
     members, _ = after.advance(restored, None, 342, 358)
     straight = fetched(after, walked(after, 700))
     jax.tree.map(np.testing.assert_array_equal, fetched(after, members), straight)

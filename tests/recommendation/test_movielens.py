@@ -26,7 +26,7 @@ def test_reads_what_was_written(tmp_path, num_shards):
     movielens_sets.write_ratings(tmp_path, ratings, "100k-ratings", num_shards)
     found = dataset.load_interactions("movielens/100k-ratings", Request(str(tmp_path)))
 
-    users, movies, titles, genres = zip(*ratings, strict=True)
+    users, movies, titles, _ = zip(*ratings, strict=True)
     user_indices, user_labels = pd.factorize(np.array(users, object))
     movie_indices, movie_labels = pd.factorize(np.array(movies, object))
     expected = np.zeros((9, 7), bool)
@@ -34,12 +34,10 @@ def test_reads_what_was_written(tmp_path, num_shards):
     np.testing.assert_array_equal(watched_of(found), expected)
     assert found.interactions.user_ids == [*user_labels]
     items = found.interactions.items
-    title_of, genres_of = (dict(zip(movies, each, strict=True)) for each in (titles, genres))
+    title_of = dict(zip(movies, titles, strict=True))
     assert items["item"].tolist() == [*movie_labels]
     assert items["title"].tolist() == [title_of[label] for label in movie_labels]
     assert items["title"].nunique() < 7  # One title can belong to two movies.
-    names = movielens_sets.GENRE_NAMES
-    assert items["genre"].tolist() == [names[genres_of[label][0]] for label in movie_labels]
 
 
 def without(feature):
@@ -51,8 +49,6 @@ def without(feature):
 LATIN = movielens_sets.serialise(("1", "2", "Film", [0])).replace(b"Film", b"F\xeflm")
 DAMAGES = {
     "no user": without("user_id"),
-    "no genre": without("movie_genres"),
-    "negative genre": movielens_sets.serialise(("1", "2", "F", [-1])),
     "not UTF-8": LATIN,
     "no protos": b"\xff",
 }
@@ -64,10 +60,8 @@ def test_a_damaged_set_is_one_clear_line(tmp_path, record):
     directory = movielens_sets.write_ratings(tmp_path, ratings, "1m-ratings")
     file = directory / "movielens-train.array_record-00000-of-00001"
     movielens_sets.tfds_sets.write_array_record(file, [record] * len(ratings))
-    with pytest.raises(InputError, match="cannot be decoded") as error:
+    with pytest.raises(InputError, match="cannot be read") as error:
         dataset.load_interactions("movielens/1m-ratings", Request(str(tmp_path)))
-    assert str(directory) in str(error.value)
-    assert "delete this directory" in str(error.value)
     assert "\n" not in str(error.value)
 
 
@@ -78,7 +72,7 @@ def test_malformed_sizes_are_refused(size):
 
 
 def test_a_matrix_beyond_memory_is_refused_with_its_bytes():
-    with pytest.raises(InputError, match=r"1117587089\.5 GiB"):
+    with pytest.raises(InputError, match=r"372529029\.8 GiB"):
         generate_watches("watches:100000000x1000000000", 0)
 
 

@@ -76,13 +76,13 @@ def test_columns_may_have_other_names(tmp_path):
 def test_weights_and_dates(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text(
-        "user,movie,rating,weight,time,title,genres\na,x,4.5,2,2024-01-31,The X,Drama|Crime\n"
-        "b,x,3,1,2024-02-01,,\na,y,1,.5,2023-01-01,,\n"
+        "user,movie,rating,weight,time,title\na,x,4.5,2,2024-01-31,The X\n"
+        "b,x,3,1,2024-02-01,\na,y,1,.5,2023-01-01,\n"
     )
     keys = {**OF_RATINGS, "split_by": "time"}
     found = load(f"ratings:{path}", **keys)
     assert found.interactions.user_ids == ["a", "b"]
-    assert found.interactions.items.to_numpy().tolist() == [["x", "The X", "Drama"], ["y", "y", ""]]
+    assert found.interactions.items.to_numpy().tolist() == [["x", "The X"], ["y", "y"]]
     assert found.splits["test"].inputs.tolist() == [[1, 0]]
     assert found.splits["train"].targets.tolist() == [4.5, 1]
     assert found.weights.tolist() == [2, 0.5]
@@ -90,10 +90,9 @@ def test_weights_and_dates(tmp_path):
     assert load(f"ratings:{path}", **keys).fingerprint != found.fingerprint
 
 
-def test_watches_are_learned_unless_ratings_are_asked_for(caplog):
+def test_watches_are_learned_unless_ratings_are_asked_for():
     frame = table()
     found = load(frame)
-    assert "the columns rating, which are not used" in caplog.text
     assert found.class_names == ("not watched", "watched")
     found = load(frame, **OF_RATINGS)
     assert found.class_names is None
@@ -121,10 +120,9 @@ def test_a_split_by_time_holds_out_the_latest():
         assert (held == 0).sum() == (min(number, NUM_ITEMS - count - 1) if held.any() else 0)
 
 
-def test_rows_that_repeat_a_watch_are_one(caplog):
+def test_rows_that_repeat_a_watch_are_one():
     rows = table()[["user_id", "movie_id"]].assign(weight=2)
     found = load(pd.concat([rows, rows[::3]]).sample(frac=1, random_state=0))
-    assert "weight, which are not used" in caplog.text
     assert (found.signs >= 0).sum() == len(rows) + (found.splits["test"].targets == 0).sum()
 
 
@@ -160,7 +158,7 @@ def test_bad_input_is_one_line(tmp_path, text, said, line):
 
 
 def test_other_bad_files_are_one_line(tmp_path):
-    with pytest.raises(InputError, match="there is no file"):
+    with pytest.raises(InputError, match="cannot be read"):
         load(f"ratings:{tmp_path / 'absent.csv'}")
     (tmp_path / "x.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(InputError, match=r"cannot be read.*Parquet"):

@@ -31,10 +31,10 @@ def test_models_are_scored_on_what_was_held_out(monkeypatch):
     }
     logits = np.einsum("knd,kmd->knm", draws["user_embeddings"], draws["movie_embeddings"])
     logits += draws["user_bias"][:, :, None] + draws["movie_bias"][:, None]
-    models = {"map": {name: leaf[0] for name, leaf in draws.items()}}
-    biases = task.biases(mesh_of(1, 2))
-    models |= {"biases": biases, "popularity": task.popularity}
-    held_out = scores.section(task, draws, models)["held_out"]
+    mesh = mesh_of(1, 2)
+    biases = task.biases(mesh)
+    maximum = {name: leaf[0] for name, leaf in draws.items()}
+    held_out = task.draw_report(mesh)(draws, maximum)["recommendation"]["held_out"]
     assert [*held_out] == ["posterior", "map", "biases", "popularity"]
     pairs, labels = dataset.splits["test"]
     p = scipy.special.expit(logits)
