@@ -21,7 +21,7 @@ from ensemble.config.builtin import is_file
 from ensemble.data.source import check_same_data
 from ensemble.errors import InputError, listed
 from ensemble.network import Variables, path_name
-from ensemble.runtime.algorithm import Start
+from ensemble.runtime.algorithm import WEIGHTS, Start
 from ensemble.runtime.loading import Saved, restore
 from ensemble.storage import weights
 from ensemble.storage.paths import user_path
@@ -73,7 +73,7 @@ def start(config: ml_collections.FrozenConfigDict, task: Supervised) -> Start:
     digest = hashlib.blake2b(digest_size=8)
     for array in fits.values():
         digest.update(array.tobytes())
-    return Start({"weights": np.frombuffer(digest.digest(), np.uint32)}, fits)
+    return Start({WEIGHTS: np.frombuffer(digest.digest(), np.uint32)}, fits)
 
 
 def with_given(variables: Variables, given: Any) -> Variables:

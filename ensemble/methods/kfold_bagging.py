@@ -42,6 +42,7 @@ from ensemble.run.progress import duration
 from ensemble.runtime.algorithm import Algorithm, Between, Now, Start, Status
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.feed import Fixed
+from ensemble.runtime.loop import Period
 from ensemble.runtime.method import Method
 from ensemble.runtime.programs import Members, Programs
 from ensemble.sharding import processes, signals
@@ -56,6 +57,7 @@ _MIN_LENGTH = 4
 """Least length of a run, in trials."""
 _LOWER = 0.2
 """Share of the configured learning rate that is tried after it."""
+_RATE = "train/learning_rate"
 _MAX_NORM = 1.0
 """Norm to which gradients are clipped."""
 _MIN_SECONDS = 5
@@ -209,6 +211,18 @@ class Bagging(training.DescentReport):
 
     # Report.
 
+    @functools.cached_property
+    def share(self) -> float:
+        """The share of the configured learning rate that was chosen."""
+        run: Any = self.run
+        found = run.devices.fetch_members(run.loop.members.state.moving.optimizer.hyperparams)
+        return float(found["learning_rate"][0] / self.config.learning_rate)
+
+    def scalars(self, run: Any, period: Period) -> dict[str, float]:
+        """Means over steps, and the learning rate of the last one."""
+        found = super().scalars(run, period)
+        return found | {_RATE: self.share * found[_RATE]}
+
     def finish(self, run: Any) -> bool:
         """Makes predictions as wide as the rows held out say."""
         source, state = self.task.dataset, run.loop.members.state
@@ -234,7 +248,7 @@ class Bagging(training.DescentReport):
         state, taken = run.devices.fetch_members((members.state, members.taken))
         epochs = -(-taken // self.epochs.steps) - state.waited
         is_linear = any(map(np.any, jax.tree.leaves(state.variables.get(LINEAR))))
-        rate = state.moving.optimizer.hyperparams["learning_rate"][0]
+        rate = self.share * self.config.learning_rate
         number = len(self.held[0].rows)
         line = (
             f"{len(taken)} networks hold out folds of {self.folds.number}, {number} rows in all. "

@@ -130,8 +130,11 @@ def _algorithm(
 
     @precise
     def parameters(now: Now, state: LaplaceState) -> Any:
+        spectrum = structure.spectrum(state.curvature)
+        if not config.num_draws:
+            spectrum = structure.kept(spectrum, state.precision)
         found = {
-            "spectrum": structure.spectrum(state.curvature),
+            "spectrum": spectrum,
             "prior_precision": state.precision,
             "rng_key": jax.random.key_data(now.key),
         }

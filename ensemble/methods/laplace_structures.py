@@ -77,6 +77,10 @@ class Diagonal:
         )
         return self.back(spectrum, scaled)
 
+    def kept(self, spectrum: Curvature, precision: jax.Array) -> Curvature:
+        """The part of a spectrum that `variances` needs."""
+        return spectrum
+
     def variances(self, spectrum: Curvature, precision: jax.Array, rows: Rows) -> Any:
         """Variances [R] of the products of rows with the parameters."""
         shares = jax.tree.map(
@@ -224,6 +228,17 @@ class LastLayer(Diagonal):
     def back(self, spectrum: Curvature, scaled: Any) -> Any:
         """Parameters by the eigenvectors."""
         return spectrum["vectors"] @ scaled.reshape(-1)
+
+    def kept(self, spectrum: Curvature, precision: jax.Array) -> Curvature:
+        """Covariances `blocks` [K, F', F'] of the parameters of each output."""
+        scaled = spectrum["vectors"] / jnp.sqrt(spectrum["values"].reshape(-1) + precision)
+        return {"blocks": jnp.einsum("fkp,gkp->kfg", scaled, scaled)}
+
+    def variances(self, spectrum: Curvature, precision: jax.Array, rows: Rows) -> Any:
+        """Variances [K] of the outputs, by the features of an example."""
+        if "blocks" in spectrum:
+            return jnp.einsum("f,kfg,g->k", rows, spectrum["blocks"], rows)
+        return super().variances(spectrum, precision, rows)
 
 
 class LastLayerKronecker(Kronecker):

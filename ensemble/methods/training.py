@@ -407,7 +407,8 @@ def stopping_early(
             lowest=jnp.where(active, jnp.minimum(losses, states.lowest), states.lowest),
             waited=waited,
         )
-        found = jnp.where(waited >= patience, Status.STOPPED_EARLY, status)
+        stops = (waited >= patience) & (now.step > 0)  # Before the first step settings are tried.
+        found = jnp.where(stops, Status.STOPPED_EARLY, status)
         found = jnp.where(jnp.isnan(losses), Status.NON_FINITE, found)
         return judged, jnp.where(active, found, status)
 

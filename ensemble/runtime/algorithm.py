@@ -71,6 +71,10 @@ class Info(NamedTuple):
     rows: Any = None
 
 
+WEIGHTS = "weights"
+"""In what members share, the digest of the weights that they start from."""
+
+
 class Start(NamedTuple):
     """Arrays found by the host before members start, such as a maximum. Checkpoints keep `shared`.
 

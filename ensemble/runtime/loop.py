@@ -9,7 +9,8 @@ import jax
 import numpy as np
 
 from ensemble import pytrees
-from ensemble.runtime.algorithm import Algorithm, Start, Status
+from ensemble.errors import InputError
+from ensemble.runtime.algorithm import WEIGHTS, Algorithm, Start, Status
 from ensemble.runtime.devices import Devices, fetch
 from ensemble.runtime.programs import Members, Programs, Told
 from ensemble.sharding import processes
@@ -150,9 +151,19 @@ class Loop:
         self.rows = Rows()
 
     def start(self, shared: Any = None) -> None:
-        """Starts the members; those that were there before share `shared`."""
+        """Starts the members; those that were there before share `shared`.
+
+        Raises:
+            InputError: They have started from weights of another file or run.
+        """
         found = self.algorithm.start() if self.algorithm.start else Start()
-        shared = found.shared if shared is None else shared
+        if shared is None:
+            shared = found.shared
+        elif not np.array_equal(*(one.get(WEIGHTS, 0) for one in (shared, found.shared or {}))):
+            raise InputError(
+                "members that join a run start from the weights that the others have started from, "
+                "and config.init_from has changed; put that back, or choose another --workdir"
+            )
         self.shared = self.devices.put_everywhere(shared)
         self.members = self.programs.start(found._replace(shared=self.shared))
         self._between()

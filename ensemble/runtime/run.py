@@ -30,6 +30,7 @@ from ensemble.runtime.loading import PARAMETERS
 from ensemble.runtime.loop import Loop, Period, Periods, Rows
 from ensemble.runtime.method import Method
 from ensemble.runtime.predict import Predictions
+from ensemble.runtime.programs import Programs
 from ensemble.sharding import processes
 from ensemble.storage.memory import check_memory
 
@@ -161,7 +162,7 @@ class Run:
         loop = self.loop
         counters = self.meta.get("counters", {})
         if not self.meta:
-            if self.algorithm.programs is None:
+            if isinstance(loop.programs, Programs):  # Others keep to what there is by themselves.
                 self._check_memory()
             loop.start(shared)
         else:

@@ -1,5 +1,6 @@
 """Members that start from weights of a file or of another run."""
 
+import contextlib
 import json
 
 import flax.linen as nn
@@ -10,6 +11,7 @@ import pytest
 from conftest import small_config
 from run_parts import loop_of
 
+import ensemble
 from ensemble import InputError
 
 BODY = ("Dense_0/bias", "Dense_0/kernel")
@@ -79,6 +81,19 @@ def test_members_that_would_stay_the_same_are_refused(blobs, tmp_path):
     with pytest.raises(InputError, match="always starts alike"):
         started(blobs, **keys)
     assert started(blobs, **keys, shuffle="independent")
+
+
+def test_members_that_join_start_from_the_weights_of_the_others(blobs, tmp_path):
+    path = tmp_path / "w.npz"
+    keys = {"init_from": str(path), "num_epochs": 1}
+    for seed, size in ((0, 4), (0, 5), (1, 6)):
+        np.savez(path, **body_of_tiny(seed))
+        expected = contextlib.nullcontext()
+        if seed:
+            expected = pytest.raises(InputError, match=r"config\.init_from has changed")
+        with expected:
+            config = small_config(**keys, ensemble_size=size)
+            ensemble.train(config, blobs, str(tmp_path / "run"), show_progress=False)
 
 
 def test_names_may_have_dots_and_a_prefix_and_numbers_may_be_half(blobs, tmp_path):

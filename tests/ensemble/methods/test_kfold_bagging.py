@@ -1,5 +1,7 @@
 """Members that hold each other's rows out."""
 
+import json
+
 import jax
 import numpy as np
 import pytest
@@ -82,6 +84,17 @@ def test_where_nothing_is_better_members_are_the_linear_model():
         np.c_[data["train_inputs"], np.ones(200)], data["train_targets"], rcond=None
     )[0]
     assert np.corrcoef(said, np.c_[data["train_inputs"], np.ones(200)] @ slopes)[0, 1] > 0.97
+
+
+@pytest.mark.check
+def test_nobody_stops_in_a_trial_and_the_rate_is_what_was_chosen(tmp_path):
+    config = {**NUMBERS, "learning_rate": 0.5, "num_epochs": 16, "early_stopping_epochs": 1}
+    found = ensemble.train(config, numbers(), str(tmp_path), **QUIET).report["kfold_bagging"]
+    assert min(found["best_epochs"]) > 4  # Those of a trial.
+    assert "at rate 0.1" in found["summary"]
+    lines = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
+    rates = [line["train/learning_rate"] for line in lines if "train/learning_rate" in line]
+    np.testing.assert_allclose(rates, 0.1, rtol=1e-6)
 
 
 @pytest.mark.check

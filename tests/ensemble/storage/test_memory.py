@@ -27,6 +27,10 @@ OF_BATCHES = {
 }
 LARGE = {
     "members": small_config(ensemble_size=2**20),
+    "members that try settings": small_config(
+        method="kfold_bagging", model="mlp", num_epochs=4, ensemble_size=256
+    )
+    | {"mlp.widths": "1024,1024"},
     "chains": SAMPLER,
     "chains of batches": OF_BATCHES,
     "long lines": SAMPLER
@@ -38,7 +42,7 @@ LARGE = {
 def test_what_is_too_large_is_one_line(name, blobs, monkeypatch):
     monkeypatch.setattr(memory, "memory_bytes", lambda: 2**30)
     line = (
-        r"^\d+ (members|chains) of \d+ parameters would take \d+\.\d GiB, over the 1\.0 of this "
+        r"^\d+ (members|chains) of [\d,]+ parameters would take \d+\.\d GiB, over the 1\.0 of this "
         r"machine; lower their number or config\.log_every_steps"
     )
     with pytest.raises(InputError, match=line) as error:
