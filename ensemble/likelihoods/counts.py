@@ -14,7 +14,7 @@ from ensemble.likelihoods.likelihood import Params
 from ensemble.likelihoods.numbers import NumberLikelihood, Numbers, positive
 from ensemble.likelihoods.predictive import Array, Arrays
 
-_MOST_STEPS = 200  # Between the tails of a distribution.
+_MOST_STEPS = 500  # Between the tails of a distribution.
 _TAILS = (1e-4, 1 - 1e-4)
 
 
@@ -47,9 +47,11 @@ class Counts(Numbers):
         cuts = np.sort(np.concatenate([cuts, inside[None]]), axis=0)
         for start, end in itertools.pairwise(cuts):
             some = np.flatnonzero(end > start)
-            middle = np.floor((start + end - 1) / 2)[some]
-            squares = (self.rows(some).cdf(middle) - (start >= y)[some]) ** 2
-            found[some] += (end - start)[some] * squares
+            middle = ((start + end - 1) / 2)[some]
+            # Of an even number of counts both middle ones: the lower one alone would be biased.
+            both = np.unique([np.floor(middle), np.ceil(middle)], axis=0)
+            squares = (self.rows(some).cdf(both) - (start >= y)[some]) ** 2
+            found[some] += (end - start)[some] * squares.mean(axis=0)
         return found
 
 

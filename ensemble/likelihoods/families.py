@@ -173,8 +173,14 @@ class Poisson(Family):
     def _single_precision(self, k: Array) -> Array:
         """The same in float32, in which JAX's incomplete functions lose digits of large counts."""
         few = self.parameters | {"rate": jnp.minimum(self.rate, _LARGE)}
-        large = _cube_root_cdf(k, self.rate, self.parameters.get("dispersion", 0.0))
-        return jnp.where(self.rate > _LARGE, large, type(self)(few)._exact(k))
+        dispersion = self.parameters.get("dispersion", 0.0)
+        size = 1 / jnp.maximum(dispersion, _SMALL)
+        # Of much dispersion a count is hardly less certain than its rate, of a gamma distribution.
+        of_rate = jax.scipy.special.gammainc(size, (k + 0.5) * size / self.rate)
+        cubes = _cube_root_cdf(k, self.rate, dispersion)
+        large = jnp.where(dispersion > _SMALL, of_rate, cubes)
+        most = jnp.where((0 < dispersion) & (dispersion <= _SMALL), 1 / _SMALL, _LARGE)
+        return jnp.where(self.rate > most, large, type(self)(few)._exact(k))
 
     def moments(self) -> tuple[Array, Array]:
         return self.rate, self.rate
@@ -219,6 +225,7 @@ class NegativeBinomial(Poisson):
 _FROM_SERIES = 10.0  # Where Stirling's series takes over.
 _NEAR = 0.1
 _LARGE = 500.0  # The rate up to which JAX's incomplete functions are good to some 1e-3.
+_SMALL = 0.1  # The dispersion up to which cube roots are as good, of rates from its inverse on.
 
 
 def remainder(x: Array) -> Array:
