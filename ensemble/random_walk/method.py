@@ -23,7 +23,7 @@ from ensemble.sharding import processes
 
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Levels of the quantiles in a report."""
-_MAX_RHAT = 1.1  # Of chains that agree, and have left their starts.
+MAX_RHAT = 1.1  # Of chains that agree, and have left their starts.
 _MAX_SHOWN = 10  # Dimensions whose moments are scalars of TensorBoard.
 _TITLES = {
     "posterior/accept": "accepted",
@@ -101,7 +101,7 @@ class WalkReport(Report):
         found = [scalars.get(f"posterior/{name}_max", np.inf) for name in ("rhat", "nested_rhat")]
         goal = self.config.stop_when
         is_enough = scalars.get("posterior/ess_min", 0) > goal.ess and any(goal.values())
-        return is_enough and max(found) < (goal.r_hat or _MAX_RHAT)
+        return is_enough and max(found) < (goal.r_hat or MAX_RHAT)
 
     def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
         """`posterior`, with moments, errors and quantiles [D]."""
@@ -129,6 +129,7 @@ class WalkReport(Report):
             "num_warmup": config.sampler.num_warmup,
             "num_samples": num_draws,
             "num_chains": config.num_chains,
+            "num_superchains": run.algorithm.programs.num_superchains,
             "num_total_samples": num_samples,
             "samples_per_second": rate,
             "ess_per_second": rate and rate * ess_min / num_samples,
