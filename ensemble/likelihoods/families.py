@@ -179,7 +179,7 @@ class Poisson(Family):
         of_rate = jax.scipy.special.gammainc(size, (k + 0.5) * size / self.rate)
         cubes = _cube_root_cdf(k, self.rate, dispersion)
         large = jnp.where(dispersion > _SMALL, of_rate, cubes)
-        most = jnp.where((0 < dispersion) & (dispersion <= _SMALL), 1 / _SMALL, _LARGE)
+        most = jnp.where((dispersion > 0) & (dispersion <= _SMALL), 1 / _SMALL, _LARGE)
         return jnp.where(self.rate > most, large, type(self)(few)._exact(k))
 
     def moments(self) -> tuple[Array, Array]:
