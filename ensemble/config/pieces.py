@@ -281,17 +281,20 @@ def module_of_file(file: pathlib.Path) -> Any:
     name = _module_name(str(file))
     if name not in sys.modules:
         folder = os.path.dirname(name)
-        if folder not in sys.path:  # Other modules of its folder are found, too.
-            sys.path.append(folder)
         module = types.ModuleType(name)
         module.__file__ = name
         sys.modules[name] = module  # As dataclasses and their annotations expect.
+        sys.path.insert(0, folder)  # Modules of its folder come first, as in a Python program,
         try:
             code = compile(pathlib.Path(name).read_bytes(), name, "exec", dont_inherit=True)
             exec(code, vars(module))
         except BaseException:
             del sys.modules[name]
             raise
+        finally:
+            sys.path.remove(folder)
+            if folder not in sys.path:  # and later last: its functions may import, too.
+                sys.path.append(folder)
     return sys.modules[name]
 
 
