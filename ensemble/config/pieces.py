@@ -15,6 +15,7 @@ import pkgutil
 import re
 import sys
 import types
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -141,11 +142,14 @@ def path_of(piece: Any) -> str:
     """Records a piece that was given as an object, and returns its path.
 
     Of two pieces with one path, such as two versions of a notebook's class, the last one counts.
-    Objects and lambdas have numbers.
+    Objects have numbers, and lambdas digests of their code.
     """
     named = piece if hasattr(piece, "__qualname__") else type(piece)
     module = named.__module__
     name = named.__qualname__ if named is piece else f"<{named.__qualname__} object>"
+    if name.endswith("<lambda>"):  # The same code is the same run.
+        code = piece.__code__
+        name += f" {zlib.crc32(code.co_code + repr((code.co_names, code.co_consts)).encode()):08x}"
     file = str(getattr(sys.modules.get(module), "__file__", None))
     if module == "__main__" and file.endswith(".py") and os.path.isfile(file):
         module = _module_name(file)
@@ -281,17 +285,20 @@ def module_of_file(file: pathlib.Path) -> Any:
     name = _module_name(str(file))
     if name not in sys.modules:
         folder = os.path.dirname(name)
-        if folder not in sys.path:  # Other modules of its folder are found, too.
-            sys.path.append(folder)
         module = types.ModuleType(name)
         module.__file__ = name
         sys.modules[name] = module  # As dataclasses and their annotations expect.
+        sys.path.insert(0, folder)  # Modules of its folder come first, as in a Python program,
         try:
             code = compile(pathlib.Path(name).read_bytes(), name, "exec", dont_inherit=True)
             exec(code, vars(module))
         except BaseException:
             del sys.modules[name]
             raise
+        finally:
+            sys.path.remove(folder)
+            if folder not in sys.path:  # and later last: its functions may import, too.
+                sys.path.append(folder)
     return sys.modules[name]
 
 

@@ -97,7 +97,7 @@ def _read_term(term: str) -> Prior:
         is_usable = found["name"] == name and (name is None or low < setting <= high)
         if family not in PRIORS.names:
             is_usable = is_path(family)
-        if is_usable and 0 < scale < LARGEST:
+        if is_usable and 1 / LARGEST < scale < LARGEST:  # Squares in float32.
             pattern = found["pattern"] or "*"
             return Prior(pattern, family, scale, bool(found["over_fan_in"]), setting)
     raise ValueError(

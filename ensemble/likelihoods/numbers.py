@@ -452,7 +452,9 @@ class LogNormal(LocationScale):
 
     @staticmethod
     def standardisation(targets: np.ndarray) -> tuple[float, float]:
-        return mean_and_spread(np.log(np.asarray(targets, np.float64)))
+        mean_and_spread(targets)  # Checks them: logarithms differ by less.
+        logs = np.log(np.asarray(targets, np.float64))
+        return float(logs.mean()), float(logs.std())
 
     @property
     def unit(self) -> float:

@@ -150,6 +150,20 @@ def test_a_config_file_that_raises_says_where(folder):
     refused_command("train", ["--config=broken.py", "--workdir=run"], ("broken.py:2", "division"))
 
 
+def test_modules_beside_a_config_file_come_first(folder):
+    (folder / "sub").mkdir()
+    for rate, path in ((0.25, "settings_of_mine.py"), (0.125, "sub/settings_of_mine.py")):
+        (folder / path).write_text(f"RATE = {rate}\n")
+    text = "import settings_of_mine\n\n\ndef get_config():\n"
+    text += '    return {"num_epochs": 1, "learning_rate": settings_of_mine.RATE}\n'
+    (folder / "sub/its.py").write_text(text)
+    sys.path.insert(0, str(folder))
+    try:
+        assert "learning_rate = 0.125" in listing("--config=sub/its.py")
+    finally:
+        sys.path.remove(str(folder))
+
+
 def test_values_are_read_by_the_type_of_their_key(folder):
     flags = ("--config.learning_rate=1", "--config.class_weights=none", "--config.clip_norm=1e1")
     said = listing("--config=members.py", "--config.mlp.widths=8,4", "--config.model=mlp", *flags)

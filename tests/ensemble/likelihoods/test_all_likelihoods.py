@@ -60,6 +60,11 @@ def test_targets_of_another_kind_are_refused(name, target, what):
         named(name).from_data(np.array([1, 2, 3, target], np.float32), ())
 
 
+def test_logarithms_may_differ_by_less_than_their_targets():
+    prices = 1e6 * np.float32([0.99, 1.0, 1.01])
+    assert named("log_normal").from_data(prices, ()).scale == pytest.approx(0.008165, rel=1e-3)
+
+
 def test_classes_and_numbers_are_told_apart():
     for targets, names in ((np.zeros(3, np.float32), ["a", "b"]), (np.zeros(3, np.int32), [])):
         with pytest.raises(InputError, match="is for classes"):

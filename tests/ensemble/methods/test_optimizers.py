@@ -86,3 +86,8 @@ def growing(config, learning_rate, weight_decay):
 def test_an_optimizer_keeps_the_form_of_its_state():
     with pytest.raises(InputError, match=r"failed .*a state must keep its form"):
         ensemble.train(small_config(optimizer=growing), make_blobs(), show_progress=False)
+
+
+def test_lambdas_of_the_same_code_are_the_same_piece():
+    first, again, other = (path_of(one) for one in (*(lambda x: x + 1 for _ in "ab"), lambda x: x))
+    assert first == again != other

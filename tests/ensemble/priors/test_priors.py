@@ -60,6 +60,7 @@ def test_a_parameter_without_a_group_is_refused():
         "normal(1),",
         "normal(1/fan_in)",
         "normal(1e400)",
+        "normal(1e-30)",
     ],
 )
 def test_what_cannot_be_read_is_one_line(spec):
