@@ -1,6 +1,7 @@
 """Opens what surrounds a run: its workdir, its checkpoints, signals, notes and the display."""
 
 import contextlib
+import os
 import secrets
 import tempfile
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from typing import NamedTuple
 
 import ml_collections
 
-from ensemble.errors import InputError
+from ensemble.errors import InputError, shown
 from ensemble.notes import collected
 from ensemble.run.progress import Display, open_display
 from ensemble.sharding import processes
@@ -78,6 +79,9 @@ def opened(
         except OSError as error:
             if error.errno is None:  # Not of the system.
                 raise
+            where = str(error.filename or "")
+            if os.path.isabs(where) and not where.startswith(os.fspath(work.path)):
+                raise InputError(f"{shown(where)} cannot be used: {error.strerror}") from error
             raise cannot_write(work.path, str(error)) from error
 
 
