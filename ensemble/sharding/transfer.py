@@ -126,4 +126,8 @@ def place_split(
     placed = PlacedSplit(*put(arrays, (of_inputs, spread, spread)))
     if prepare is None:
         return placed
-    return placed._replace(inputs=jax.jit(prepare)(placed.inputs))
+    return placed._replace(inputs=_prepared(prepare, placed.inputs))
+
+
+def _prepared(prepare: Callable[[jax.Array], jax.Array], inputs: jax.Array) -> jax.Array:
+    return jax.jit(prepare)(inputs)
