@@ -48,6 +48,8 @@ class OwnLogLikelihood(NamedTuple):
         parts: what is spread over the devices, such as 'users'.
         num_parts: how many of them there are.
         layout: of the parameters: which are split over the devices.
+        predict: `(params, inputs) -> prediction` of one draw whose parameters are split; None:
+            `Supervised.predict`.
     """
 
     place: Callable[[], Any]
@@ -55,6 +57,7 @@ class OwnLogLikelihood(NamedTuple):
     parts: str
     num_parts: int
     layout: Layout = Layout()
+    predict: Callable[[Any, jax.Array], dict[str, jax.Array]] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

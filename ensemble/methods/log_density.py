@@ -70,7 +70,7 @@ def make_log_density(
         bind,
         own.layout,
         bind_reference=lambda data, sd: task.log_prior,
-        predict=lambda params, inputs: task.predict({"params": params}, inputs),
+        predict=own.predict or (lambda params, inputs: task.predict({"params": params}, inputs)),
     )
 
 

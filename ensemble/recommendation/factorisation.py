@@ -199,7 +199,13 @@ class Factorisation(Supervised):
 
         value_and_grad = jax.value_and_grad(of_ratings) if self.of_ratings else by_blocks
         layout, _ = likelihood.layout_of(shape, mesh)
-        return OwnLogLikelihood(place, value_and_grad, "users", num_users, layout)
+        outputs = likelihood.make_outputs(mesh)
+
+        def predict(params: Any, pairs: jax.Array) -> dict[str, jax.Array]:
+            found = self.network.logits(outputs(params, pairs.astype(jnp.int32)))
+            return self.likelihood.predict(params.get(OWN, {}), found)
+
+        return OwnLogLikelihood(place, value_and_grad, "users", num_users, layout, predict)
 
     def draw_report(self, mesh: Mesh) -> DrawSections:
         """Returns the function that makes the section `recommendation` of the draws."""

@@ -142,6 +142,27 @@ def make_value_and_grad(of_block: OfBlock, mesh: Mesh) -> Any:
     return make_chainwise(of_chains, mesh)
 
 
+def make_outputs(mesh: Mesh) -> Callable[[Params, jax.Array], jax.Array]:
+    """Returns `(params, pairs) -> outputs [P]` of pairs [P, 2] int32 of a user and a movie.
+
+    Every shard has all pairs and computes those of its users; the results are spread over the
+    shards, whose number divides P.
+    """
+
+    def on_shard(params: Params, pairs: jax.Array) -> jax.Array:
+        users, movies = join_biases(params)
+        rows = pairs[:, 0] - jax.lax.axis_index(DATA) * len(users)
+        is_here = (rows >= 0) & (rows < len(users))
+        found = jnp.sum(users[jnp.where(is_here, rows, 0)] * movies[pairs[:, 1]], axis=-1)
+        return jax.lax.psum_scatter(jnp.where(is_here, found, 0), DATA, tiled=True)
+
+    specs = dict.fromkeys(USERS, spec("row")) | dict.fromkeys(MOVIES, spec())
+    mapped = jax.shard_map(
+        on_shard, mesh=mesh, in_specs=(specs, spec()), out_specs=spec("example"), check_vma=True
+    )
+    return lambda params, pairs: mapped({name: params[name] for name in specs}, pairs)
+
+
 def of_watches(logits: jax.Array, signs: jax.Array) -> Pair:
     """Log likelihoods of watches t [R, M], as `OfBlock` has them."""
     num_rows, num_movies = signs.shape
