@@ -1,5 +1,6 @@
 """npz and npy files: arrays of numbers and text, no more of them than memory holds."""
 
+import math
 import os
 import zipfile
 from collections.abc import Iterator
@@ -35,11 +36,23 @@ def read_arrays(
             name = member.filename.removesuffix(".npy")
             if name.startswith(prefixes):
                 with archive.open(member) as content:
+                    _check_size(content, name, member.file_size)
+                with archive.open(member) as content:
                     array = np.lib.format.read_array(content, allow_pickle=False)
                     content.read(1)  # At its end the checksum is compared.
                 _check(name, array)
                 found[name] = array
     return found
+
+
+def _check_size(content: IO[bytes], name: str, num_bytes: int) -> None:
+    """Refuses an array that claims more than its file has: some versions of NumPy believe it."""
+    form = np.lib.format
+    is_first = form.read_magic(content) == (1, 0)
+    read = form.read_array_header_1_0 if is_first else form.read_array_header_2_0
+    shape, _, dtype = read(content)
+    if not dtype.hasobject and math.prod(shape) * dtype.itemsize > num_bytes:
+        raise ValueError(f"{name} claims {shape} of {dtype}, more than its {num_bytes:,} bytes")
 
 
 def map_array(path: os.PathLike[str]) -> np.ndarray:

@@ -498,7 +498,7 @@ def test_a_reader_that_has_enough_is_no_error(folder):
 def test_ctrl_c_is_one_line_and_status_130(folder, tmp_path):
     command = [sys.executable, str(ROOT / "evaluate.py"), f"--workdir={folder}/run"]
     with started([*command, f"--out={tmp_path}/out"], stderr=subprocess.PIPE) as process:
-        while process.poll() is None and not any((tmp_path / "out").glob("**/*.npz")):
+        while process.poll() is None and not any((tmp_path / "out").glob("**/*.npy")):
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         rest = process.stderr.read()
