@@ -27,7 +27,7 @@ def skewed(rng: np.random.Generator, size: int) -> Arrays:
     return rng.exponential(size=size) - 1
 
 
-_LEVELS: dict[str, Any] = {"levels": "0.05,0.25,0.5,0.75,0.95"}
+_LEVELS: dict[str, Any] = {"levels": (0.05, 0.25, 0.5, 0.75, 0.95)}
 WORLDS: Mapping[str, Callable[[], World]] = {
     "5 classes, 68% right": functools.partial(worlds.classes, 5, 2.0),
     "3 classes, 94% right": functools.partial(worlds.classes, 3, 9.0),

@@ -71,22 +71,23 @@ class Clock:
         }
 
 
-_SECONDS = {"log": 30.0, "plain": 10.0, "live": 0.2}
+_SECONDS = {"log": 30.0, "plain": 10.0, "terminal": 0.1, "notebook": 0.5}
 """Kinds of displays, and the least time between two lines of each."""
 
 
 class Display:
-    """Lines of progress in the log, or on stderr.
+    """Lines of progress in the log, on stderr, or below a notebook's cell.
 
     Args:
-        kind: `log`; `plain`, one line after the other on stderr; or `live`, the last line of a
-            terminal or a notebook's cell, written anew.
+        kind: `log`; `plain`, one line after the other on stderr; `terminal`, its last line, written
+            anew; or `notebook`, an output of a cell that holds the line.
     """
 
     def __init__(self, kind: str = "log") -> None:
         self.kind = kind
         self._next = 0.0  # When a line may follow.
-        self._is_there = False  # A line that is written anew.
+        self._is_there = False  # A line of a terminal.
+        self._handle: Any = None
 
     def wait(self) -> None:
         """Delays the next line, until steps take as long as they will."""
@@ -103,21 +104,29 @@ class Display:
             self._next = time.monotonic() + _SECONDS[self.kind]
         if self.kind == "log":
             logger.info("%s", text)
-            return
-        self.clear()
-        self._is_there = self.kind == "live" and not stays
-        if self._is_there:
-            text = text[: shutil.get_terminal_size().columns - 1]
-        print(text, end="" if self._is_there else "\n", file=sys.stderr, flush=True)
+        elif self.kind == "notebook" and not stays:
+            from IPython.display import display  # It is there: a notebook runs this.
+
+            content = {"text/plain": text}
+            if self._handle is None:
+                self._handle = display(content, raw=True, display_id=True)
+            else:
+                self._handle.update(content, raw=True)
+        else:
+            self.clear()
+            self._is_there = self.kind == "terminal" and not stays
+            if self._is_there:
+                text = text[: shutil.get_terminal_size().columns - 1]
+            print(text, end="" if self._is_there else "\n", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
         """Makes room for a line that somebody else writes."""
-        if self.kind == "live":
+        if self.kind == "terminal":
             print(end="\r\x1b[K", file=sys.stderr, flush=True)
             self._is_there = False
 
     def close(self) -> None:
-        """Ends the line that is written anew."""
+        """Ends the line of a terminal."""
         if self._is_there:
             print(file=sys.stderr)
 
@@ -185,7 +194,7 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         last, before = self._passed[-1]
         if step > before and (now - last) * _MOST_MOMENTS > now - self._started:
             self._passed.append((now, step))
-        stays = stays and self._display.kind != "plain"
+        stays = stays and self._display.kind in ("log", "terminal")
         if stays or self._display.is_due():
             self._display.put(self._line(self._pace()), stays)
 
@@ -260,7 +269,8 @@ def _kind(show: bool, least: int) -> str:
     """The kind of display that suits what stderr is."""
     # A kernel of Jupyter; IPython in a terminal has none.
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    in_notebook = getattr(shell, "kernel", None) is not None
-    if show and (in_notebook or (sys.stderr.isatty() and os.environ.get("TERM") != "dumb")):
-        return "live"
+    if show and getattr(shell, "kernel", None) is not None:
+        return "notebook"
+    if show and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+        return "terminal"
     return "plain" if show and least > logging.INFO else "log"

@@ -124,8 +124,8 @@ class Estimator(BaseEstimator):
         if not is_table(X):
             _check_finite(X)
             inputs, targets = validate_data(self, X, y, ensure_min_samples=2, **of_y, **_INPUTS)
-            rounding.note_rounding(inputs, "X")
-            return _as_learned(inputs), targets
+            self._offset = rounding.offset(inputs)
+            return _as_learned(inputs, self._offset), targets
         from ensemble.data.tables.raw_columns import of_frame  # Of data frames alone.
 
         columns = of_frame(X, "X")
@@ -162,7 +162,7 @@ class Estimator(BaseEstimator):
         table = self.predictor_.dataset.table
         if table is None:
             _check_finite(X)
-            inputs = _as_learned(validate_data(self, X, reset=False, **_INPUTS))
+            inputs = _as_learned(validate_data(self, X, reset=False, **_INPUTS), self._offset)
         else:
             validate_data(self, X, reset=False, skip_check_array=True)  # Names.
             named = X if is_table(X) else dict(zip(self.feature_names_in_, X.T, strict=True))
@@ -241,8 +241,10 @@ class Estimator(BaseEstimator):
         return np.atleast_1d(value).tolist()
 
 
-def _as_learned(inputs: np.ndarray) -> np.ndarray:
-    """Inputs as uint8 or float32."""
+def _as_learned(inputs: np.ndarray, offset: Any) -> np.ndarray:
+    """Inputs as uint8 or float32, less an offset."""
+    if np.any(offset):
+        inputs = inputs - offset
     with np.errstate(over="ignore"):  # It is refused as infinite.
         return inputs if inputs.dtype == np.uint8 else inputs.astype(np.float32, copy=False)
 

@@ -162,12 +162,28 @@ def test_a_terminal_has_a_line_that_changes(monkeypatch, now):
     assert terminal.getvalue().removeprefix("\r\x1b[K").split("\r\x1b[K") == lines
 
 
-def test_a_notebook_has_a_line_that_changes(monkeypatch):
+def test_a_notebook_has_one_line_that_changes(now, monkeypatch, capsys):
+    said = []
+
+    class Handle:
+        def update(self, content, raw):
+            said.append(("update", content["text/plain"]))
+
+    def show(content, raw, display_id):
+        said.append(("new", content["text/plain"]))
+        return Handle()
+
     ipython = types.ModuleType("IPython")
     ipython.get_ipython = lambda: types.SimpleNamespace(kernel=object())
+    ipython.display = types.ModuleType("IPython.display")
+    ipython.display.display = show
     monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", ipython.display)
     with open_display() as shown:
-        assert shown.kind == "live"
+        take_steps(now, shown, seconds=0.5)
+    assert [kind for kind, _ in said] == ["new", *["update"] * 5]
+    assert said[0][1] == "training: step 0/4, starting"
+    assert capsys.readouterr().err == ""
     ipython.get_ipython = types.SimpleNamespace  # IPython in a terminal has no kernel.
     with open_display() as shown:
         assert shown.kind == "plain"
