@@ -2,10 +2,11 @@
 
 import jax.numpy as jnp
 import pytest
+import scipy
 
 import ensemble
 from ensemble import InputError, TrainingError
-from ensemble.random_walk import densities
+from ensemble.random_walk import densities, section
 
 
 def plane(positions):
@@ -76,3 +77,20 @@ def test_bad_input_is_one_line(change, line):
     with pytest.raises(InputError, match=line) as caught:
         ensemble.train(walk_config(**change))
     assert "\n" not in str(caught.value)
+
+
+def test_intervals_are_student_s_while_chains_agree():
+    """Of four groups the error is itself uncertain; of chains that disagree it says nothing."""
+    posterior = {
+        **{name: [0.5] for name in ("mean", "variance")},
+        **{f"mcse_{name}": [0.1] for name in ("mean", "variance")},
+        **{"ess": [25.0], "ess_min": 25.0, "rhat_max": 1.0, "nested_rhat_max": 1.05},
+        **{"num_superchains": 4, "num_total_samples": 400, "num_chains": 4, "accept": 0.3},
+        **{"num_invalid": 0, "num_stuck": 0},
+    }
+    margin = 0.1 * scipy.stats.t.ppf(0.975, 3)
+    table = section.SECTION.contents({"posterior": posterior})[0]
+    assert f"[{0.5 - margin:.6g}, {0.5 + margin:.6g}]" in table
+    table = section.SECTION.contents({"posterior": {**posterior, "nested_rhat_max": 1.2}})[0]
+    assert "not known" in table
+    assert "[" not in table

@@ -97,6 +97,21 @@ def test_nobody_stops_in_a_trial_and_the_rate_is_what_was_chosen(tmp_path):
     np.testing.assert_allclose(rates, 0.1, rtol=1e-6)
 
 
+def test_trials_end_when_the_time_is_over(monkeypatch):
+    """The rest of the settings is not tried, and the members go on from where they are."""
+    epochs = []
+
+    def is_over():
+        epochs.append(len(epochs))
+        return len(epochs) == 2
+
+    monkeypatch.setattr(kfold_bagging.signals, "check", is_over)
+    loop = loop_of({**NUMBERS, "num_epochs": 40}, numbers())
+    loop.start()
+    assert len(epochs) == 2
+    assert np.isfinite(jax.tree.leaves(loop.devices.fetch_members(loop.members.state))[0]).all()
+
+
 @pytest.mark.check
 def test_losses_of_rows_held_out_are_kept_as_the_ensemble_predicts_them(tmp_path):
     found = ensemble.train({**NUMBERS, "ensemble_size": 8}, numbers(), str(tmp_path), **QUIET)

@@ -21,3 +21,11 @@ def test_a_disk_that_is_full_when_checkpoints_are_opened_is_one_line(tmp_path, m
         opened.opened(config, str(tmp_path / "run"), False),
     ):
         pass
+
+
+def test_a_file_of_the_user_s_is_named_and_not_the_workdir(tmp_path):
+    with (
+        pytest.raises(InputError, match=r"/elsewhere/rows.npy cannot be used: No such file"),
+        opened.opened(validated({"num_epochs": 1}), str(tmp_path / "run"), False),
+    ):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "/elsewhere/rows.npy")
