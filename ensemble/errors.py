@@ -3,7 +3,6 @@
 import pathlib
 import sysconfig
 import traceback
-import types
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
@@ -131,15 +130,11 @@ def place_in_own_code(error: BaseException | None) -> str:
     """
     places: list[str] = []
     while error is not None and not places:
-        places = _own_places(traceback.walk_tb(error.__traceback__))
+        frames = traceback.walk_tb(error.__traceback__)
+        own = [(frame.f_code.co_filename, line) for frame, line in frames]
+        places = [f"{file}:{line}" for file, line in own if is_own(file)]
         error = error.__cause__ or error.__context__
     return places[-1] if places else ""
-
-
-def _own_places(frames: Iterable[tuple[types.FrameType, int]]) -> list[str]:
-    """Files and lines of the user's."""
-    places = [(frame.f_code.co_filename, line) for frame, line in frames]
-    return [f"{file}:{line}" for file, line in places if is_own(file)]
 
 
 def is_own(file: str) -> bool:

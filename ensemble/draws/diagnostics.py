@@ -227,7 +227,6 @@ def to_arviz(groups: Mapping[str, Any]) -> Any:
 def to_dataset(
     arrays: Mapping[str, Any],
     draws: np.ndarray | None = None,
-    dims: Mapping[str, list[str | None]] | None = None,
     *,
     is_data: bool = False,
 ) -> Any:
@@ -236,7 +235,6 @@ def to_dataset(
     Args:
         arrays: [C, T, ...] by name; of data without the first two axes.
         draws: [T], numbers of the draws.
-        dims: names of the axes after the first two, by name; None for an axis without a name.
         is_data: whether the arrays have no axes of chains and draws.
 
     Returns:
@@ -247,8 +245,7 @@ def to_dataset(
     first = [] if is_data else ["chain", "draw"]
     variables = {}
     for name, values in arrays.items():
-        own = (dims or {}).get(name, [None] * (np.ndim(values) - len(first)))
-        axes = [axis or f"{dotted(name)}_dim_{k}" for k, axis in enumerate(own)]
+        axes = [f"{dotted(name)}_dim_{k}" for k in range(np.ndim(values) - len(first))]
         variables[dotted(name)] = [*first, *axes], values, {"site": name}
     dataset = xarray.Dataset(variables)
     coordinates = {axis: np.arange(number) for axis, number in dataset.sizes.items()}

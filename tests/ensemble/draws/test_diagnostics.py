@@ -190,7 +190,7 @@ def as_arviz(scalars, info, params):
         {
             "posterior": diagnostics.to_dataset(scalars, draws),
             "sample_stats": diagnostics.sample_stats(info, draws),
-            "params": diagnostics.to_dataset(params, draws[2::3], {"Dense_0/kernel": [None, "k"]}),
+            "params": diagnostics.to_dataset(params, draws[2::3]),
             "observed_data": diagnostics.to_dataset({"y": np.arange(3.0)}, is_data=True),
         }
     )
@@ -220,7 +220,7 @@ def test_arviz_reads_what_is_written(path, tmp_path):
         np.testing.assert_array_equal(stats.diverging, info["is_divergent"])
         assert stats.diverging.dtype == bool
         kernel = data.params["Dense_0.kernel"]
-        assert kernel.dims == ("chain", "draw", "Dense_0.kernel_dim_0", "k")
+        assert kernel.dims == ("chain", "draw", "Dense_0.kernel_dim_0", "Dense_0.kernel_dim_1")
         assert (kernel.dtype, kernel.attrs["site"]) == (np.float32, "Dense_0/kernel")
         np.testing.assert_array_equal(kernel, params["Dense_0/kernel"])
         beside = data.posterior.sel(draw=data.params.draw)["b"]
