@@ -36,7 +36,7 @@ import jax.export
 
 from ensemble import read_model
 from ensemble.data.tables import read_table
-from ensemble.data.tables.table_form import TableForm
+from ensemble.data.tables.table import TableForm
 from ensemble.errors import InputError
 from ensemble.predictor import Ensemble
 

@@ -28,7 +28,7 @@ import numpy as np
 import ensemble
 from ensemble import cli
 from ensemble.data.source import block_size
-from ensemble.data.tables import table_files
+from ensemble.data.tables.columns import read_if_table
 from ensemble.data.to_predict import Part, are_images, inputs_of
 from ensemble.errors import InputError
 from ensemble.likelihoods.predictive import Predictive
@@ -81,7 +81,7 @@ def _inputs(
         InputError: They cannot be read, or the run has learned others.
     """
     table = predictor.dataset.table
-    read = table_files.read_if_table(paths, id_columns)
+    read = read_if_table(paths, id_columns)
     if (read is None) != (table is None):
         what = "a table" if table else "arrays or images"
         raise InputError(f"{paths[0]}: the run has learned {what}; give such inputs")

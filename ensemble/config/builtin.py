@@ -889,8 +889,6 @@ class DataForm(NamedTuple):
             `ensemble.data.source.Source`. Empty: splits are carved from `given`.
         keys: Class of its keys.
         input_shape: Shape of an example, if it is known before the data are loaded.
-        finder: `module:NAME`, called as `finder(name, data_dir)`; returns whether the data are
-            here. Empty for those that always are.
         is_listed: Whether a user can name it.
         models: The only models that can learn it, if not every network can.
         can_resize: Whether it reads images one by one, and so can resize them.
@@ -903,7 +901,6 @@ class DataForm(NamedTuple):
     loader: str = ""
     keys: type = Vectors
     input_shape: tuple[int, ...] | None = None
-    finder: str = ""
     is_listed: bool = True
     models: tuple[str, ...] = ()
     can_resize: bool = False
@@ -913,13 +910,12 @@ class DataForm(NamedTuple):
 
 _S = "ensemble.data."
 _TABLE = DataForm(
-    _S + "tables.table_source:load_table",
+    _S + "tables.table:load_table",
     Table,
-    kind_of_target=_S + "tables.table_source:target_of_files",
+    kind_of_target=_S + "tables.table:target_of_files",
 )
 _ARRAY_FILES = DataForm(given=_S + "data_forms:given_files")
-_IS_PREPARED = _S + "tfds_sets:is_prepared"
-_IMAGE_SET = DataForm(_S + "tfds_sets:load_tfds", Vectors, (28, 28, 1), _IS_PREPARED)
+_IMAGE_SET = DataForm(_S + "tfds_sets:load_tfds", Vectors, (28, 28, 1))
 _RATINGS = DataForm(
     "ensemble.recommendation.dataset:load_interactions", Ratings, models=("matrix_factorisation",)
 )
@@ -928,12 +924,12 @@ DATASETS: Mapping[str, DataForm] = {
     "digits": DataForm(_S + "digits:load_digits", Vectors, (8, 8, 1)),
     # Without their shape: neither is a set unlike the other, to tell it from.
     "clutter": DataForm(_S + "clutter:load_clutter"),
-    "grouped_clutter": DataForm(_S + "clutter:load_grouped_clutter"),
+    "grouped_clutter": DataForm(_S + "clutter:load_clutter"),
     "mnist": _IMAGE_SET,
     "fashion_mnist": _IMAGE_SET,
     "kmnist": _IMAGE_SET,
     "cifar10": _IMAGE_SET._replace(input_shape=(32, 32, 3)),
-    "diabetes": DataForm(_S + "diabetes:load_diabetes"),
+    "diabetes": DataForm(_S + "digits:load_diabetes"),
     "arrays": DataForm(_S + "dataset:refuse_arrays", Table, is_listed=False),
     "npz:PATH": _ARRAY_FILES,
     "folder:PATH": DataForm(keys=Pictures, can_resize=True, given=_S + "folders:given_folder"),
@@ -944,7 +940,6 @@ DATASETS: Mapping[str, DataForm] = {
     "tfds:NAME": DataForm(
         _S + "tfds_sets:load_tfds",
         Pictures,
-        finder=_IS_PREPARED,
         can_resize=True,
         given=_S + "tfds_sets:given_tfds",
     ),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,12 +15,9 @@ from ensemble.data import image_form
 from ensemble.data.dataset import carved
 from ensemble.data.source import AnyStored, Parts, Request, Source
 from ensemble.errors import InputError
-from ensemble.storage.paths import is_remote
 
 if TYPE_CHECKING:
     from ensemble.data.data_forms import Given
-
-logger = logging.getLogger("ensemble")
 
 KNOWN_DATASETS = tuple(name for name, entry in DATASETS.items() if entry.is_listed)
 _FILES = {".npz": "npz", ".csv": "csv", ".parquet": "parquet"}
@@ -32,11 +27,11 @@ def prefix_of_path(path: str) -> str:
     """What stands before the colon of a data set that is at a path, by what is there."""
     from ensemble.data.records import INDEX  # Most data are no records.
 
-    ending = _FILES.get(os.path.splitext(path)[1].lower())
     folder = Path(path).expanduser()
-    if is_remote(path) or (folder / INDEX).is_file():
-        return ending or "records"
-    return "npy" if any(folder.glob("*inputs.npy")) else ending or "folder"
+    if (folder / INDEX).is_file():
+        return "records"
+    is_npy = any(folder.glob("*inputs.npy"))
+    return "npy" if is_npy else _FILES.get(folder.suffix.lower(), "folder")
 
 
 def find_entry(name: str) -> DataForm | None:
@@ -54,8 +49,10 @@ def given_examples(name: str, request: Request) -> Parts:
     """
     entry = _entry(name, request)
     if not entry.given:
-        able = ", ".join(name for name, one in DATASETS.items() if one.given)
-        raise InputError(f"dataset={name!r} cannot be written as records; {able} can")
+        raise InputError(
+            f"dataset={name!r} cannot be written as records; npz:, npy:, folder:, records: and "
+            "tfds: can"
+        )
     given: Parts = resolve(entry.given)(name, request)
     return given
 
@@ -101,9 +98,8 @@ def load(name: str, request: Request) -> Source:
     if not entry.loader:
         return carved(resolve(entry.given)(name, request), name, request)
     is_own = entry.loader == name  # A program's.
-    loader = (
-        given_or_imported(name, f"config.dataset={name!r}") if is_own else resolve(entry.loader)
-    )
+    what = f"config.dataset={name!r}"
+    loader = given_or_imported(name, what) if is_own else resolve(entry.loader)
     source: Source = loader(name, request)
     return source
 
@@ -133,7 +129,15 @@ def complete(
     target = said.get("target") or ""
     if data is None:
         if name == AUTO:
-            config = {**config, "likelihood": _likelihood_of(said.get("dataset", ""), target)}
+            path = said.get("dataset", "")
+            entry = _entry(path, Request())
+            if not entry.kind_of_target:
+                raise InputError(
+                    f"config.likelihood='auto' is for tables, and config.dataset={path!r} is none: "
+                    "set 'categorical' for classes, 'gaussian' for numbers"
+                )
+            kind_of = resolve(entry.kind_of_target)
+            config = {**config, "likelihood": LIKELIHOOD_OF[kind_of(path, target)]}
         return None, config
     if place := trait("task", task_of(said), "given"):
         return resolve(place)(data), {"dataset": "ratings:arrays", **config}
@@ -143,23 +147,9 @@ def complete(
     if name in LIKELIHOODS:
         kind = "labels" if likelihoods.named(name).takes_logits else "targets"
     given = recognise(data, kind, target)
-    found = {"likelihood": LIKELIHOOD_OF[given.kind]} if name == AUTO else {}
+    is_open = name == AUTO or (not name and given.kind == "targets")
+    found = {"likelihood": LIKELIHOOD_OF[given.kind]} if is_open else {}
     return given, {**given.defaults(said), **config, **found, "dataset": "arrays"}
-
-
-def _likelihood_of(name: str, target: str) -> str:
-    """The likelihood of a table in files, by the column to learn.
-
-    Raises:
-        InputError: the data are no table, or cannot be read.
-    """
-    entry = _entry(name, Request())
-    if not entry.kind_of_target:
-        raise InputError(
-            f"config.likelihood='auto' is for tables, and config.dataset={name!r} is none: set "
-            "'categorical' for classes, 'gaussian' for numbers"
-        )
-    return LIKELIHOOD_OF[resolve(entry.kind_of_target)(name, target)]
 
 
 def load_test_inputs(
@@ -181,26 +171,9 @@ def load_test_inputs(
     return source.splits["test" if "test" in source.sizes else "train"].inputs
 
 
-def sets_of_shape(shape: Sequence[int], data_dir: str | None = None) -> list[str]:
-    """Names of the known sets that are here already, with examples of this shape.
-
-    Sets that cannot be looked for, or that are damaged, are left out with a warning: nobody has
-    asked for them.
-
-    Args:
-        shape: (H, W, C).
-        data_dir: as of `load_dataset`.
-    """
-    found = []
-    for name, entry in DATASETS.items():
-        if entry.input_shape != tuple(shape):
-            continue
-        try:
-            if not entry.finder or resolve(entry.finder)(name, data_dir):
-                found.append(name)
-        except InputError as error:
-            logger.warning("%s is left out of the known sets: %s", name, error)
-    return found
+def sets_of_shape(shape: Sequence[int]) -> list[str]:
+    """Names of the known sets with examples of a shape (H, W, C), which need not be here."""
+    return [name for name, entry in DATASETS.items() if entry.input_shape == tuple(shape)]
 
 
 def _entry(name: str, request: Request) -> DataForm:
@@ -210,21 +183,14 @@ def _entry(name: str, request: Request) -> DataForm:
         InputError: there is none, or it cannot.
     """
     entry = find_entry(name)
-    prefix, _, path = name.partition(":")
-    if path and name in DATASETS:
-        raise InputError(
-            f"config.dataset={name!r} names no data yet: set --config.dataset={prefix}:..., with "
-            "the path of yours"
-        )
     if entry is None:
         raise InputError(
             f"dataset={name!r} is unknown; known are {', '.join(KNOWN_DATASETS)}; what is at a "
             "path is named by its prefix, such as csv:PATH"
         )
     if request.size is not None and not entry.can_resize:
-        able = ", ".join(name for name, entry in DATASETS.items() if entry.can_resize)
         raise InputError(
-            f"config.resize is for pictures from files ({able}), and config.dataset={name!r} is "
-            "none of these: leave it out"
+            f"config.resize is for pictures from files (folder:PATH, tfds:NAME), and "
+            f"config.dataset={name!r} is none of these: leave it out"
         )
     return entry

@@ -32,32 +32,30 @@ _ENLARGED = 4  # Digits are enlarged by a cubic spline first, then moved bilinea
 
 
 def load_clutter(name: str, request: Request) -> Source:
-    """Makes a data set of independent images."""
-    rows = read_digits()
+    """Makes a data set of independent images, or of a few of each digit, which are a group."""
+    is_grouped = name == "grouped_clutter"
+    every = read_digits()
     splits = {}
-    for index, (split, size) in enumerate(SIZES.items()):
-        rng = seeded_generator(CLUTTER_STREAM, 1, index)
-        shown = rng.integers(0, len(rows), size)
-        images = render(rows[:, :-1].reshape(-1, 8, 8), shown, rng)
-        splits[split] = Examples(images, rows[shown, -1].astype(np.int32))
-    return make_dataset(name, splits, CLASS_NAMES, 1 / 255, request.hold_out)
-
-
-def load_grouped_clutter(name: str, request: Request) -> Source:
-    """Makes a data set. Each split shows its own digits only, as `digits` splits them."""
-    splits = {}
-    digits = {}
+    shown_in = {}
     num_digits = 0
-    for index, (split, (inputs, labels)) in enumerate(split_digits().items()):
-        shown = np.tile(np.arange(len(labels)), COPIES[split])
-        images = render(inputs[..., 0], shown, seeded_generator(CLUTTER_STREAM, 0, index))
+    for index, (split, own) in enumerate(split_digits().items()):
+        rng = seeded_generator(CLUTTER_STREAM, 1 - is_grouped, index)
+        inputs, labels = own if is_grouped else every
+        if is_grouped:
+            shown = np.tile(np.arange(len(labels)), COPIES[split])
+        else:
+            shown = rng.integers(0, len(labels), SIZES[split])
+        images = render(inputs[..., 0], shown, rng)
         splits[split] = Examples(images, labels[shown])
-        digits[split] = Examples(images, num_digits + shown)
+        shown_in[split] = Examples(images, num_digits + shown)
         num_digits += len(labels)
-    made, shown_in = (
-        make_dataset(name, one, CLASS_NAMES, 1 / 255, request.hold_out) for one in (splits, digits)
+    made, digits = (
+        make_dataset(name, one, CLASS_NAMES, 1 / 255, request.hold_out)
+        for one in (splits, shown_in)
     )
-    groups = {split: Strata("digit", "group", shown_in.targets(split)) for split in made.sizes}
+    if not is_grouped:
+        return made
+    groups = {split: Strata("digit", "group", digits.targets(split)) for split in made.sizes}
     return dataclasses.replace(made, groups=groups)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensemble.config import fields_for, task_of, trait
-from ensemble.config.builtin import LIKELIHOOD_OF, EveryRun
+from ensemble.config.builtin import EveryRun
 from ensemble.config.pieces import METHODS
 from ensemble.data.dataset import carved
 from ensemble.data.image_form import is_channels_first
@@ -67,11 +67,11 @@ class Given(Parts):
             InputError: they cannot be used.
         """
         if self.is_table:
-            from ensemble.data.tables.table_source import dataset_from_frames  # Few have tables.
+            from ensemble.data.tables.table import source_of  # Few have tables.
 
-            return dataset_from_frames(self, "arrays", request)
+            return source_of(self, "arrays", request)
         keys = ("target", "column_types", "split_by", "na_values")
-        if said := [f"config.{key}" for key in keys if getattr(request.table, key)]:
+        if said := [f"config.{key}" for key in keys if getattr(request, key)]:
             raise InputError(
                 f"{' and '.join(said)} can be set for tables only (csv:PATH, parquet:PATH, data "
                 "frames), and arrays have no named columns: remove what cannot be used"
@@ -84,8 +84,7 @@ class Given(Parts):
         They are those of `configs/images.py` where inputs are pictures, of `configs/tabular.py`
         where they are data frames, else of `configs/arrays.py`, if the run has such a key: the
         method, the model, how long to train, and where neither `optimizer` nor `learning_rate` is
-        set, which suit each other only, all the rest. The likelihood is `gaussian` where the data
-        have `targets`.
+        set, which suit each other only, all the rest.
 
         Args:
             said: some of the keys, or all, flat.
@@ -108,14 +107,11 @@ class Given(Parts):
         # is nothing to look at.
         kept -= {"num_epochs"} if "num_steps" in said else set()
         kept -= {"early_stopping_epochs"} if said.get("train_on_all") else set()
-        found = {
+        return {
             key: one
             for key, one in chosen.items()
             if key in own and key not in said and (key in kept or key.startswith(_MLP))
         }
-        if self.kind == "targets" and "likelihood" not in said:
-            found["likelihood"] = LIKELIHOOD_OF["targets"]
-        return found
 
 
 def bundled(shape: Sequence[int], is_table: bool, variant: str = "") -> dict[str, Any]:
@@ -144,33 +140,31 @@ def recognise(data: Any, kind: str | None = None, target: str = "", name: str = 
     Args:
         data: Data in one of the forms above.
         kind: `labels` or `targets`, what y is; None: targets if y holds fractions, else labels, and
-            of a column of a table as of `column_kinds.kind_of_target`.
+            of a column of a table as of `columns.kind_of_target`.
         target: Column of data frames that is y; empty: y is given beside them.
         name: Name of the data, for messages.
 
     Raises:
         InputError: The data are in no such form.
     """
-    found: dict[str, dict[str, Any]] = {POOL: {}}
-    kinds = set[str]()
+    found = {}
+    kinds = set()
     for split, key, values in _named(data, "data", target):
         if key in ("labels", "targets"):
             kinds.add(key)
             key = "y"
-        part = found.setdefault(split, {})
-        if key in part:
+        if (split, key) in found:
             raise InputError(f"{name} has {key!r} twice; give it once")
-        part[key] = values
-    weights = found[POOL].pop(WEIGHTS, None)
-    class_names = found[POOL].pop("class_names", None)
-    parts = {split: found[split] for split in (POOL, *SPLITS) if found.get(split)}
-    is_whole = all(part.keys() == {"inputs", "y"} for part in parts.values())
-    if not is_whole or not (parts.keys() == {POOL} or [*parts][:1] == ["train"]):
-        keys = [(split, key) for split, part in parts.items() for key in part]
-        each = [key if split == POOL else f"{split}_{key}" for split, key in keys]
-        names = ", ".join(sorted(each)) or "(none)"
+        found[split, key] = values
+    weights = found.pop((POOL, WEIGHTS), None)
+    class_names = found.pop((POOL, "class_names"), None)
+    splits = [one for one in (POOL, *SPLITS) if (one, "inputs") in found]
+    wanted = {(one, key) for one in splits for key in ("inputs", "y")}
+    if found.keys() != wanted or (splits != [POOL] and splits[:1] != ["train"]):
+        each = sorted(key if split == POOL else f"{split}_{key}" for split, key in found)
+        names = ", ".join(each) or "(none)"
         raise InputError(f"{name} has the arrays {names}; expected are {_EXPECTED}")
-    examples = {split: Examples(part["inputs"], part["y"]) for split, part in parts.items()}
+    examples = {one: Examples(found[one, "inputs"], found[one, "y"]) for one in splits}
     has_tables = any(is_table(x) or isinstance(x, Mapping) for x, _ in examples.values())
     if not kinds:
         kinds = {kind or _kind(y, target, has_tables) for _, y in examples.values()}
@@ -186,16 +180,11 @@ def _named(data: Any, what: str, target: str = "") -> Iterator[tuple[str, str, A
                 f"{what} is a {type(data).__name__}: set config.target to the column to learn, or "
                 "give (X, y)"
             )
-        from ensemble.data.tables.raw_columns import take_target  # Most data are no tables.
+        from ensemble.data.tables.columns import take_target  # Most data are no tables.
 
-        inputs, y = take_target(data, target, what)
-        yield POOL, "inputs", inputs
-        yield POOL, "y", y
+        pair: Any = take_target(data, target, what)
     elif isinstance(data, Mapping):
-        if {
-            "data",
-            "target",
-        } <= data.keys():  # scikit-learn's, with more.
+        if {"data", "target"} <= data.keys():  # scikit-learn's, with more.
             data = {key: data[key] for key in ("data", "target", "target_names") if key in data}
         for key, values in data.items():
             split, name = _parted(str(key))
@@ -204,11 +193,14 @@ def _named(data: Any, what: str, target: str = "") -> Iterator[tuple[str, str, A
             else:
                 for _, inner, one in _named(values, f"{what}[{key!r}]", target):
                     yield split, inner, one
+        return
     elif _is_pair(data) and all(hasattr(one, "__array__") or isinstance(one, list) for one in data):
-        yield POOL, "inputs", data[0]
-        yield POOL, "y", data[1]
+        pair = data
     else:
         yield from _of_batches(data, what)
+        return
+    yield POOL, "inputs", pair[0]
+    yield POOL, "y", pair[1]
 
 
 def _parted(key: str) -> tuple[str, str]:
@@ -223,9 +215,7 @@ def _parted(key: str) -> tuple[str, str]:
 def _kind(targets: Any, target: str, has_tables: bool) -> str:
     """Whether y holds `labels` of classes or `targets`, numbers."""
     if target:
-        # Most data are no tables.
-        from ensemble.data.tables.column_kinds import kind_of_target
-        from ensemble.data.tables.raw_columns import Column
+        from ensemble.data.tables.columns import Column, kind_of_target  # Likewise.
 
         if isinstance(targets, Column):
             return kind_of_target(targets, target)
@@ -240,22 +230,21 @@ def _kind(targets: Any, target: str, has_tables: bool) -> str:
 def _of_batches(data: Any, what: str) -> Iterator[tuple[str, str, Any]]:
     """Yields arrays that are joined from an iterable of pairs or mappings."""
     is_sequence = isinstance(data, Iterable) and not isinstance(data, str | bytes | np.ndarray)
-    parts = list[dict[str, np.ndarray]]()
-    for k, batch in enumerate(data if is_sequence else ()):
-        one = {"inputs": batch[0], "y": batch[1]} if _is_pair(batch) else batch
-        named = _named(one, f"batch {k} of {what}")
-        parts.append({key: np.asarray(values) for _, key, values in named})
-    if not parts:
+    batches = [
+        dict(zip(("inputs", "y"), one, strict=True)) if _is_pair(one) else one
+        for one in (data if is_sequence else ())
+    ]
+    if not batches or not all(isinstance(one, Mapping) for one in batches):
         raise InputError(f"{what} is a {type(data).__name__}, not inputs and targets; {_REMEDY}")
-    is_single = any(one.ndim == 0 for one in parts[0].values())
+    is_single = any(np.ndim(one) == 0 for one in batches[0].values())
     join: Any = np.stack if is_single else np.concatenate
     try:
-        for key in parts[0]:
-            yield POOL, key, join([part[key] for part in parts])
+        found = {key: join([np.asarray(one[key]) for one in batches]) for key in batches[0]}
     except (KeyError, ValueError) as error:
         raise InputError(
             f"the batches of {what} have different shapes or names ({error}); {_REMEDY}"
         ) from None
+    yield from _named(found, what)
 
 
 def _is_pair(values: Any) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from ensemble.config.builtin import NUM_QUANTILES
 from ensemble.data.batches import normalise
 from ensemble.data.source import Examples, Parts, Request, Source, Stored
-from ensemble.data.splitting import assign_splits
+from ensemble.data.splitting import carve
 from ensemble.errors import InputError
 
 _NORMAL_QUARTILES = 1.349
@@ -92,7 +92,7 @@ def join_for_training(splits: Mapping[str, Examples]) -> dict[str, Examples]:
 
 
 def dataset_from_arrays(
-    arrays: Any, name: str = "arrays", seed: int = 0, hold_out: bool = True, kind: str | None = None
+    arrays: Any, name: str = "arrays", seed: int = 0, hold_out: bool = True
 ) -> Source:
     """Makes a data set of the user's own arrays.
 
@@ -107,7 +107,6 @@ def dataset_from_arrays(
         name: Name of the data set, also for messages.
         seed: Seed of the carving, which is stratified: every split has its share of every class.
         hold_out: If False, splits that are not given do not exist.
-        kind: `labels` or `targets`: what y is if it is called so; None: by its values.
 
     Raises:
         InputError: The arrays cannot be used, or are too few to be split.
@@ -115,7 +114,7 @@ def dataset_from_arrays(
     from ensemble.data.data_forms import recognise  # Only for data in such a form.
     from ensemble.data.own_arrays import check_arrays
 
-    given = check_arrays(recognise(arrays, kind, name=name), name)
+    given = check_arrays(recognise(arrays, name=name), name)
     return carved(given, name, Request(seed=seed, hold_out=hold_out))
 
 
@@ -130,22 +129,14 @@ def carved(given: Parts, name: str, request: Request) -> Source:
     Raises:
         InputError: There are too few examples to be split, or images cannot be decoded.
     """
-    # Only for own data.
-    from ensemble.data import own_arrays
-    from ensemble.data.copies import digest_examples
+    from ensemble.data import own_arrays  # Only for own data.
 
-    own_arrays.check_size(given, name)
+    own_arrays.check_size((x for x, _ in given.parts.values()), name)
     parts = {
         part: Examples(x.read(x.rows) if isinstance(x, Stored) and x.is_encoded else x, targets)
         for part, (x, targets) in given.parts.items()
     }
-    places = assign_splits(parts, name, request, lambda part: digest_examples(parts[part].inputs))
-    splits = dict[str, Examples]()
-    for split, (part, rows) in places.items():
-        inputs, targets = parts[part]
-        taken: Any = inputs.part(rows) if isinstance(inputs, Stored) else inputs[rows]
-        splits[split] = Examples(taken, targets[rows])
-    weights = None if given.weights is None else given.weights[places["train"][1]]
+    splits, weights = carve(dataclasses.replace(given, parts=parts), name, request)
     raw = Source(name, splits, given.class_names, train_weights=weights)
     shift, scale = own_arrays.shift_and_scale(raw)
     return dataclasses.replace(raw, shift=shift, scale=scale)

@@ -1,7 +1,6 @@
 """Folders of images, one per class: looked at before they are decoded, in bounded memory."""
 
 import os
-import stat
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ensemble.data.image_form import Size, resize_and_crop
+from ensemble.data.image_form import Size, other_size, resize_and_crop
 from ensemble.data.own_arrays import local_path
 from ensemble.data.source import Examples, Parts, Request, Stored
 from ensemble.data.splitting import POOL, SPLITS, split_of
@@ -45,18 +44,14 @@ def pictures(files: Sequence[Path], size: Size | None) -> Stored:
     """
     import PIL.ImageOps  # Only where pictures are read.
 
-    found, faults = _read(files, _header)
+    results = _read(files, _header)
+    found = [one for one in results if not isinstance(one, str)]
     if not found:
-        raise _unusable(faults, len(files))
-    first, _, name = found[0]
-    others = [one for one in found if one[0] != first]
-    if size is None and others:
-        raise InputError(
-            f"{others[0][2]} is {_by(others[0][0])} pixels (height x width, upright) but "
-            f"{name} is {_by(first)}; all images must have one size, and {len(others)} of "
-            f"{len(files)} differ: set config.resize, such as 64 or '64x48', which resizes "
-            "them all, or resize them yourself"
-        )
+        _check_read(results)
+    first = found[0][0]
+    for other, _, path in found if size is None else ():
+        if other != first:
+            raise other_size(path, other, first)
     target = "L" if {mode for _, mode, _ in found} <= {*_GREY} else "RGB"
     example = (*(size or first), len(target))
 
@@ -72,8 +67,7 @@ def pictures(files: Sequence[Path], size: Size | None) -> Stored:
             images[i] = np.asarray(upright).reshape(example)
 
         # Pillow decodes outside the interpreter lock, so that threads use all cores.
-        if faults := _read([files[i] for i in rows], decode)[1]:
-            raise _unusable(faults, len(rows))
+        _check_read(_read([files[i] for i in rows], decode))
         return images
 
     return Stored(np.arange(len(files)), example, np.dtype(np.uint8), read, is_encoded=True)
@@ -106,22 +100,20 @@ def given_folder(name: str, request: Request) -> Parts:
     }
     every = [file for part in files.values() for file in part]
     names, targets = np.unique([file.parent.name for file in every], return_inverse=True)
-    empty = [f", and none in {split}" for split, part in files.items() if not part]
-    if len(names) < 2 or empty:
+    if len(names) < 2 or not all(files.values()):
         raise InputError(
-            f"{name} holds {len(names)} class folders with images{''.join(empty[:1])}; put the "
-            "images of each of two or more classes into a folder of its own"
+            f"{name} holds {len(names)} class folders with images; put the images of each of two "
+            "or more classes into a folder of its own, in each split"
         )
     # What is wrong with headers is told when images are decoded, with what is wrong with pixels.
-    images: Any = pictures(every, request.size)
+    images = pictures(every, request.size)
     parts = {}
     end = 0
     for split, part in files.items():
         here = slice(end, end := end + len(part))
         parts[split] = Examples(images.part(here), targets[here].astype(np.int32))
     # A name may be any bytes, what is shown and stored is text.
-    texts = tuple(os.fsencode(one).decode(errors="replace") for one in names.tolist())
-    return Parts(parts, class_names=texts)
+    return Parts(parts, class_names=tuple(map(_text, names.tolist())))
 
 
 def _split_roots(root: Path) -> dict[str, Path]:
@@ -131,12 +123,14 @@ def _split_roots(root: Path) -> dict[str, Path]:
     """
     if not _folders(root / "train"):
         return {POOL: root}
-    found: dict[str, Path] = {}
+    found = {}
     for folder in _folders(root):
         split = split_of(folder.name)
-        if not split or split in found:
-            why = "a second time" if split else f"but is none of {', '.join(SPLITS)}"
-            raise InputError(f"{_path(folder)} is beside train {why}; rename or move it")
+        if split not in SPLITS or split in found:
+            raise InputError(
+                f"{_path(folder)} is beside train, and is none of {', '.join(SPLITS)}, or that for "
+                "a second time; rename or move it"
+            )
         found[split] = folder
     return {split: found[split] for split in SPLITS if split in found}
 
@@ -154,15 +148,15 @@ def unlabelled(paths: Sequence[str], size: Size | None = None) -> tuple[list[str
     Raises:
         InputError: A folder has no images, no file is an image, or images differ in size.
     """
-    files = list[Path]()
+    files = []
     for root in map(local_path, paths):
         found = _files(root, 2) if root.is_dir() else [root]
         if not found:
             raise InputError(f"{root} holds no images; give a folder of images, or of such folders")
         files += found
     is_alone = root.is_dir() and len(paths) == 1
-    names = [file.relative_to(root) if is_alone else file for file in files]
-    return [bytes(one).decode(errors="replace") for one in names], pictures(files, size)
+    names = [_text(file.relative_to(root) if is_alone else file) for file in files]
+    return names, pictures(files, size)
 
 
 def _header(image: Any, _: int) -> tuple[Size, str, str]:
@@ -174,21 +168,19 @@ def _header(image: Any, _: int) -> tuple[Size, str, str]:
     return size, image.mode, _path(image.filename)
 
 
-def _read(
-    files: Sequence[Path], function: Callable[[Any, int], Any]
-) -> tuple[list[Any], list[str]]:
-    """Results of a function of an open image and its number, and what is wrong with other files."""
+def _read(files: Sequence[Path], function: Callable[[Any, int], Any]) -> list[Any]:
+    """Results of a function of an open image and its number; of other files what is wrong."""
     import PIL.Image  # Only where pictures are read.
 
     def call(i: int) -> Any:
+        file = files[i]
         try:
-            status = os.stat(files[i])
-            if not stat.S_ISREG(status.st_mode):  # A pipe would be waited for.
+            if not file.is_file():  # A pipe would be waited for.
                 what = "is no file"
-            elif not status.st_size:
+            elif not file.stat().st_size:
                 what = "is empty"
             else:
-                with PIL.Image.open(files[i], formats=FORMATS) as image:
+                with PIL.Image.open(file, formats=FORMATS) as image:
                     if image.mode in (*_GREY, *_COLOUR):
                         return function(image, i)
                     what = f"has mode {image.mode}, which is not 8-bit grey or RGB"
@@ -196,21 +188,23 @@ def _read(
             what = "is damaged or not an image"
         except Exception as error:  # Pillow's readers raise many types on bad bytes.
             what = f"is damaged ({in_one_line(error)})"
-        return f"{_path(files[i])} {what}"
+        return f"{_path(file)} {what}"
 
     with ThreadPoolExecutor() as pool:
-        results = list(pool.map(call, range(len(files))))
-    faults = [one for one in results if isinstance(one, str)]
-    return [one for one in results if not isinstance(one, str)], faults
+        return list(pool.map(call, range(len(files))))
 
 
-def _unusable(faults: Sequence[str], num_files: int) -> CorruptDataError:
-    """The error of all files that cannot be used, in one line."""
-    what = f"{len(faults)} of {num_files} files cannot be used: {listed(faults, 10)}"
-    return CorruptDataError(
-        faults[0] if len(faults) == 1 else what,
-        f"repair them, convert them to one of {', '.join(FORMATS)}, or remove them",
-    )
+def _check_read(results: Sequence[Any]) -> None:
+    """Refuses all files that cannot be used, in one line.
+
+    Raises:
+        CorruptDataError: as said.
+    """
+    if faults := [one for one in results if isinstance(one, str)]:
+        raise CorruptDataError(
+            f"{len(faults)} of {len(results)} files cannot be used: {listed(faults, 10)}",
+            f"repair them, convert them to one of {', '.join(FORMATS)}, or remove them",
+        )
 
 
 def _files(root: Path, depth: int) -> list[Path]:
@@ -218,8 +212,8 @@ def _files(root: Path, depth: int) -> list[Path]:
 
     What systems leave behind is no class and no image; its names are noted.
     """
-    found = list[Path]()
-    junk = list[Path]()
+    found = []
+    junk: list[Path] = []
     level = [root]
     for _ in range(depth):
         found += [one for one in level if not one.is_dir()]
@@ -243,8 +237,8 @@ def _folders(folder: Path) -> list[Path]:
     return [one for one in sorted(folder.glob("*")) if one.is_dir() and not _is_junk(one)]
 
 
-def _by(size: Size) -> str:
-    return "{}x{}".format(*size)
+def _text(name: Path | str) -> str:
+    return os.fsencode(name).decode(errors="replace")
 
 
 def _path(file: Path | str) -> str:

@@ -58,6 +58,21 @@ def resize_and_crop(image: "PIL.Image.Image", size: Size) -> "PIL.Image.Image":
     return PIL.ImageOps.fit(image, size[::-1], PIL.Image.Resampling.BILINEAR)
 
 
+def other_size(what: str, size: Sequence[int], expected: Sequence[int]) -> InputError:
+    """Returns the error of an image that has not the size of others.
+
+    Args:
+        what: The image.
+        size: Its height and width.
+        expected: Those of others.
+    """
+    by = "{}x{}".format
+    return InputError(
+        f"{what} has {by(*size)} pixels, not {by(*expected)} as others (height x width, upright); "
+        "all must have one size: set config.resize, such as 64 or '64x48', which resizes them all"
+    )
+
+
 def is_channels_first(shape: Sequence[int]) -> bool:
     """Whether an example can only be (C, H, W): 1 or 3 channels, then sides longer than 4.
 

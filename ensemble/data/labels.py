@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ensemble.errors import InputError, listed, shown
+from ensemble.errors import InputError, listed
 from ensemble.notes import note
 
 _FEW = 20  # Classes that may have fewer than two examples each.
@@ -45,9 +45,8 @@ def as_plain(values: Any, what: str) -> NDArray:
     except ValueError as error:
         raise InputError(f"{what} is ragged; give one for each example") from error
     raise InputError(
-        f"{what} is {shown(str(flat[missing[0]]))} for example "
-        f"{missing[0] * len(array) // len(flat)}, and {len(missing)} of {len(flat)} are missing: "
-        "leave such examples out"
+        f"{what} is {flat[missing[0]]} for example {missing[0] * len(array) // len(flat)}: leave "
+        "such examples out"
     )
 
 
@@ -73,26 +72,23 @@ def classes(
     """
     parts = {what: _as_one(values, what) for what, values in given.items()}
     every = np.concatenate([*parts.values()])  # Beside texts numbers become texts.
-    found = np.unique(every)
+    keys: Any = np.unique(every).tolist()
     is_text = every.dtype.kind == "U"
-    keys: Any = found.tolist()
     rule = f"labels are texts, or whole numbers 0..C-1 of fewer classes than examples: {_CORRECT}"
+    names = None
     if class_names is not None:
         names = [*map(str, np.ravel(class_names))]
         keys = names if is_text else range(len(names))
         rule = f"there are {len(names)} class_names: use these, or their numbers from 0"
-    elif is_text:
-        names = keys
-    elif found[0] == 0:
-        keys = range(int(found[found < len(every)].max()) + 1)
-        names = [*map(str, keys)]
-    else:  # -1 and 1 are classes.
-        keys = [one for one in keys if one % 1 == 0 and (one >= 0 or len(keys) == 2)]
-        names = [str(int(one)) for one in keys]
+    elif not is_text and keys[0] == 0:
+        keys = range(1 + int(max(one for one in keys if one < len(every))))
+    elif not is_text:  # -1 and 1 are classes.
+        keys = [int(one) for one in keys if one % 1 == 0 and (one >= 0 or len(keys) == 2)]
         note(
-            f"{name}: labels do not begin at 0, so each of their {len(names)} values is a class of "
-            f"that name: {listed(names)}. Predicted labels are positions in this list."
+            f"{name}: labels do not begin at 0, so each of their {len(keys)} values is a class of "
+            f"that name: {listed([*map(str, keys)])}. Predicted labels are positions in this list."
         )
+    names = names or [*map(str, keys)]
     order = {key: k for k, key in enumerate(keys)}
     labels = {}
     for what, values in parts.items():
@@ -184,18 +180,19 @@ def weights_in_batches(
     number = len(labels)
     own = np.ones(number) if own is None else own.astype(np.float64)
     counts = np.bincount(labels, minlength=num_classes)
-    rarest = int(counts[counts > 0].min())
+    there = counts > 0
+    rarest = int(counts[there].min())
     passes = min(-(-_DRAWN // rarest), max(1, _MOST_DRAWN // number))
     rng = np.random.default_rng(0)
     found = np.zeros(num_classes)
     starts = np.arange(0, number, batch_size)
+    batches = np.arange(number) // batch_size
     of_rows = own * weights[labels]
     for _ in range(passes):
         order = rng.permutation(number)
         sums = np.add.reduceat(of_rows[order], starts)
-        shares = of_rows[order] / np.repeat(sums, np.diff([*starts, number]))
-        found += np.bincount(labels[order], shares, num_classes)
+        found += np.bincount(labels[order], of_rows[order] / sums[batches], num_classes)
     whole = passes * np.bincount(labels, own, num_classes)
-    effects = np.divide(found, whole, out=np.ones(num_classes), where=counts > 0)
-    effects[counts == 0] = weights[counts == 0] * np.median((effects / weights)[counts > 0])
+    effects = np.divide(found, whole, out=np.ones(num_classes), where=there)
+    effects[~there] = weights[~there] * np.median((effects / weights)[there])
     return effects / effects.min()

@@ -20,7 +20,7 @@ import csv
 import dataclasses
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from ensemble.data.image_form import is_channels_first
 from ensemble.data.labels import as_plain, classes
-from ensemble.data.source import Examples, Parts, Source, Stored, block_size, blocks
+from ensemble.data.source import Examples, Parts, Source, Stored, blocks, slices
 from ensemble.data.splitting import POOL
 from ensemble.errors import InputError, in_one_line
 from ensemble.notes import note
@@ -72,21 +72,18 @@ def reading(what: str) -> Iterator[None]:
         ) from error
 
 
-def check_size(given: Parts, name: str) -> None:
+def check_size(inputs: Iterable[Any], name: str) -> None:
     """Refuses images that are too large to be decoded all at once.
 
     Args:
-        given: Examples, of which encoded images count.
+        inputs: Of each part, of which encoded images count.
         name: Name of the data, for messages.
 
     Raises:
         InputError: They are too large.
     """
-    size = sum(
-        math.prod(x.shape)
-        for x, _ in given.parts.values()
-        if isinstance(x, Stored) and x.is_encoded
-    )
+    encoded = (x for x in inputs if isinstance(x, Stored) and x.is_encoded)
+    size = sum(math.prod(x.shape) for x in encoded)
     limit = max_data_bytes()
     if size > limit:
         raise InputError(
@@ -132,7 +129,7 @@ def check_arrays(given: Parts, name: str, stays_on_disk: bool = False) -> Parts:
     )
     dtype = np.dtype(np.uint8 if is_uint8 else np.float32)
     shape = next(iter(arrays.values())).shape[1:]
-    parts = dict[str, Examples]()
+    parts = {}
     for part, x in arrays.items():
         what = _title(name, part, "inputs")
         if x.ndim not in (2, 3, 4) or x.shape[1:] != shape:
@@ -180,25 +177,20 @@ def check_targets(given: Parts, name: str) -> Parts:
         values, class_names = classes(values, given.class_names, name)
     else:
         values = {what: _check_numbers(one, what) for what, one in values.items()}
-    parts = {
-        part: Examples(x, y)
-        for (part, (x, _)), y in zip(given.parts.items(), values.values(), strict=True)
-    }
-    for part, (x, y) in parts.items():
+    parts = {}
+    for (part, (x, _)), (what, y) in zip(given.parts.items(), values.items(), strict=True):
         if len(x) != len(y):
-            raise InputError(
-                f"{_title(name, part, 'inputs')} has {len(x)} examples but {len(y)} {given.kind}; "
-                "each needs one"
-            )
+            raise InputError(f"{what} are {len(y)} of {len(x)} examples; each needs one")
+        parts[part] = Examples(x, y)
     weights = given.weights
     if weights is not None:
         weights = _numeric(weights, f"{name}: {WEIGHTS}")
         number = len(next(iter(parts.values())).targets)
         if weights.shape != (number,) or not 0 < weights.min() <= weights.max() < np.inf:
             raise InputError(
-                f"{name}: {WEIGHTS} of shape {weights.shape} reaches from {weights.min()} to "
-                f"{weights.max()}; give a positive weight for each of the {number} examples to "
-                "learn, and leave out examples that are not to count"
+                f"{name}: {WEIGHTS} of shape {weights.shape} begins at {weights.min()}; give a "
+                f"positive, finite weight for each of the {number} examples to learn, and leave "
+                "out examples that are not to count"
             )
         weights = (weights / weights.mean()).astype(np.float32)
     return dataclasses.replace(given, parts=parts, class_names=class_names, weights=weights)
@@ -235,16 +227,15 @@ def _check_numbers(values: Any, what: str) -> NDArray:
 
 def _check_finite(array: NDArray, what: str) -> None:
     """Refuses numbers that are not finite in float32, and notes it if it rounds them too much."""
-    size = block_size(array.shape[1:])
-    for start in range(0, len(array), size):
-        block = array[start : start + size]
+    for here in slices(len(array), array.shape[1:]):
+        block = array[here]
         with np.errstate(over="ignore"):
             is_bad = ~np.isfinite(block.astype(np.float32, copy=False))
         if is_bad.any():
             where = np.argwhere(is_bad)[0]
             raise InputError(
-                f"{what} holds {block[tuple(where)]} in example {start + where[0]}; every value "
-                "must be finite in float32: remove or replace it"
+                f"{what} holds {block[tuple(where)]} in example {here.start + where[0]}; every "
+                "value must be finite in float32: remove or replace it"
             )
     note_rounding(array, what)
 
@@ -267,12 +258,12 @@ def shift_and_scale(source: Source) -> tuple[NDArray, NDArray]:
         number = source.sizes["train"]
         first = source.read("train", slice(1)).inputs
         total, squares, varies = np.zeros((3, *source.input_shape))
-        for block in blocks(source, "train"):
-            total += block.inputs.sum(axis=0, dtype=np.float64)
-            varies += (block.inputs != first).any(axis=0)
+        for x, _ in blocks(source, "train"):
+            total += x.sum(axis=0, dtype=np.float64)
+            varies += (x != first).any(axis=0)
         shift = total / number
-        for block in blocks(source, "train"):
-            squares += np.square(block.inputs - shift).sum(axis=0)
+        for x, _ in blocks(source, "train"):
+            squares += np.square(x - shift).sum(axis=0)
         deviation = np.where(varies > 0, np.sqrt(squares / number), 1)
         return np.asarray(shift, np.float32), np.asarray(1 / deviation, np.float32)
     low, high = source.value_range("train")

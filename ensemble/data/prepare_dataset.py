@@ -107,8 +107,8 @@ def main() -> int:
         print(f"preparing sets needs {error.name}: pip install -r requirements-prepare.txt")
     except Exception as error:  # TFDS and TensorFlow raise many types: one line instead.
         print(
-            f"preparing {arguments.name} failed: {type(error).__name__}: "
-            f"{in_one_line(error, 500)}; if it fails again, delete its folder in downloads first"
+            f"preparing the set failed: {type(error).__name__}: {in_one_line(error, 500)}; if it "
+            "fails again, delete its folder in downloads first"
         )
     return 2
 

@@ -19,16 +19,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ensemble.data.copies import digest_examples
 from ensemble.data.own_arrays import WEIGHTS, local_path, max_data_bytes
-from ensemble.data.source import AnyStored, Examples, Parts, Request, Stored, Summary, block_size
-from ensemble.data.splitting import POOL, SPLITS
+from ensemble.data.source import AnyStored, Examples, Parts, Request, Stored, Summary, slices
+from ensemble.data.splitting import POOL, SPLITS, digest_examples
 from ensemble.errors import CorruptDataError, InputError, in_one_line
 from ensemble.storage.npz import read_arrays
 
 INDEX = "records.json"
 _LABELS = "labels.npz"
 _SUFFIX = ".array_record"
+_COLUMNS = ("targets", *Summary._fields)
 _READ = "readahead_buffer_size:0"  # For reading at random, as ArrayRecord's documentation has it.
 _WRITE = "group_size:1,uncompressed"  # Pixels hardly shrink, and unpacking takes half of the time.
 logger = logging.getLogger("ensemble")
@@ -75,7 +75,7 @@ def given_records(name: str, request: Request) -> Parts:
             f"{name}: there is no {folder.absolute() / INDEX}; ensemble convert SOURCE FOLDER "
             "writes a folder of records"
         )
-    parts = dict[str, Examples]()
+    parts = {}
     try:
         index = json.loads((folder / INDEX).read_text())
         arrays = read_arrays(folder / _LABELS, max_data_bytes())
@@ -83,18 +83,18 @@ def given_records(name: str, request: Request) -> Parts:
         dtype = np.dtype(index["dtype"])
         names = index["class_names"]
         for part in (one for one in (POOL, *SPLITS) if f"{one}_targets" in arrays):
+            targets, *columns = (arrays[f"{part}_{one}"] for one in _COLUMNS)
+            known = Summary(*columns)
             file = folder / f"{part}{_SUFFIX}"
-            targets = arrays[f"{part}_targets"]
-            known = Summary(*(arrays[f"{part}_{column}"] for column in Summary._fields))
             if not file.is_file():
                 raise ValueError(f"{file} is missing")
             read = _reader(file, example, dtype)
             with contextlib.suppress(CorruptDataError):  # Whoever reads the record will name it.
                 if digest_examples(read(np.arange(1))) != known.digests[:1]:
                     raise ValueError(f"{file} is of another folder")
-            inputs: Any = Stored(np.arange(len(targets)), example, dtype, read, known)
+            inputs = Stored(np.arange(len(targets)), example, dtype, read, known)
             parts[part] = Examples(inputs, targets)
-    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
+    except (OSError, RuntimeError, ValueError, LookupError) as error:
         raise InputError(
             f"{name} is damaged or truncated ({in_one_line(error, 200)}); restore it, or write it "
             "again by ensemble convert"
@@ -125,44 +125,40 @@ def write_records(
     """
     from array_record.python.array_record_module import ArrayRecordWriter  # As above.
 
-    arrays: dict[str, Any] = {}
+    arrays: Any = {}
     done = 0
-    left_out = 0
     with _new_folder(folder) as new:
         for part, (stored, targets) in given.parts.items():
             writer = ArrayRecordWriter(str(new / f"{part}{_SUFFIX}"), _WRITE)
             found = []
             for rows, block in _blocks(stored, skip_damaged):
-                inputs = np.ascontiguousarray(block)
-                for one in inputs:
+                for one in block:
                     writer.write(one.tobytes())
-                flat = inputs.reshape(len(inputs), -1)
-                known = digest_examples(inputs), flat.min(axis=1), flat.max(axis=1)
-                found.append((*known, targets[rows], rows))
+                flat = block.reshape(len(block), -1)
+                known = digest_examples(block), flat.min(axis=1), flat.max(axis=1)
+                found.append((targets[rows], *known, rows))
                 update(done + int(rows[-1]) + 1)
             writer.close()
             if not found:
                 raise InputError(f"every example of {part} is damaged: there is nothing to write")
             *columns, rows = map(np.concatenate, zip(*found, strict=True))
-            names = [f"{part}_{one}" for one in (*Summary._fields, "targets")]
-            arrays |= zip(names, columns, strict=True)
+            arrays |= {f"{part}_{k}": one for k, one in zip(_COLUMNS, columns, strict=True)}
             if given.weights is not None and part in (POOL, "train"):
                 arrays[WEIGHTS] = given.weights[rows]
             done += len(stored)
-            left_out += len(stored) - len(rows)
         np.savez(new / _LABELS, **arrays)
         form = {"shape": stored.shape[1:], "dtype": stored.dtype.name}
         (new / INDEX).write_text(json.dumps({**form, "class_names": given.class_names}))
-    return left_out
+    return done - sum(len(one) for key, one in arrays.items() if key.endswith("_targets"))
 
 
 def _blocks(stored: AnyStored, skip_damaged: bool) -> Iterator[tuple[NDArray, NDArray]]:
     """Row numbers [n] and inputs [n, ...] of what can be read, block by block."""
-    size = block_size(stored.shape[1:])
-    for start in range(0, len(stored), size):
-        rows = np.arange(start, min(start + size, len(stored)))
+    every = np.arange(len(stored))
+    for here in slices(len(stored), stored.shape[1:]):
+        rows = every[here]
         try:
-            yield rows, stored[start : start + size]
+            yield rows, stored[here]
         except InputError as error:
             if not skip_damaged:
                 raise InputError(

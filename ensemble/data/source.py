@@ -14,7 +14,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from ensemble.storage.memory import check_memory
 if TYPE_CHECKING:
     from ensemble.data.tables.table_form import TableForm
 
+Array = np.ndarray
 _BLOCK_VALUES = 1 << 22
 """Values of a block: few enough that float64 copies of it take 32 MiB."""
 
@@ -38,8 +39,8 @@ class Examples(NamedTuple):
         targets: int32 `[N]`, classes 0..C-1, or float32, real values `[N]` or several `[N, D]`.
     """
 
-    inputs: np.ndarray
-    targets: np.ndarray
+    inputs: Any
+    targets: Array
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -73,14 +74,14 @@ class Strata(NamedTuple):
 
     column: str
     kind: str
-    values: np.ndarray
+    values: Array
 
     @property
-    def groups(self) -> np.ndarray | None:
+    def groups(self) -> Array | None:
         """The group of each row [N]; None of times."""
         return self.values if self.kind == "group" else None
 
-    def part(self, rows: np.ndarray) -> Strata:
+    def part(self, rows: Array) -> Strata:
         """The same of some rows."""
         return self._replace(values=self.values[rows])
 
@@ -111,11 +112,11 @@ class Source:
     splits: Mapping[str, Examples]
     class_names: tuple[str, ...] | None
     _: dataclasses.KW_ONLY
-    shift: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((), np.float32))
-    scale: np.ndarray = dataclasses.field(default_factory=lambda: np.ones((), np.float32))
-    train_weights: np.ndarray | None = None
-    squash: np.ndarray | None = None
-    quantiles: np.ndarray | None = None
+    shift: Any = 0.0
+    scale: Any = 1.0
+    train_weights: Array | None = None
+    squash: Array | None = None
+    quantiles: Array | None = None
     groups: Mapping[str, Strata] = dataclasses.field(default_factory=dict)
     table: TableForm | None = None
     content: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -125,7 +126,7 @@ class Source:
         """Examples of each split."""
         return {name: len(split.targets) for name, split in self.splits.items()}
 
-    def read(self, split: str, indices: np.ndarray | slice) -> Examples:
+    def read(self, split: str, indices: Array | slice) -> Examples:
         """Reads examples of a split, in the order of the indices.
 
         Args:
@@ -138,7 +139,7 @@ class Source:
         """
         return Examples(*(values[indices] for values in self.splits[split]))
 
-    def targets(self, split: str) -> np.ndarray:
+    def targets(self, split: str) -> Array:
         """All targets [N] of a split."""
         return self.splits[split].targets
 
@@ -162,12 +163,10 @@ class Source:
 
     def value_range(self, split: str) -> tuple[float, float]:
         """The least and the largest value of a split's inputs."""
-        if known := self.summary(split):
-            _, lows, highs = known
-        else:
-            ends = [(one.inputs.min(), one.inputs.max()) for one in blocks(self, split)]
-            lows, highs = np.array(ends).T
-        return lows.min().item(), highs.max().item()
+        known = self.summary(split)
+        ends: Any = [known[1:]] if known else [(x.min(), x.max()) for x, _ in blocks(self, split)]
+        lows, highs = zip(*ends, strict=True)
+        return np.min(lows).item(), np.max(highs).item()
 
     @property
     def reads_ahead(self) -> bool:
@@ -196,24 +195,6 @@ class Source:
         return self.content.get("test")
 
 
-class TableKeys(NamedTuple):
-    """What the configuration says of a table.
-
-    Attributes:
-        target: the column to learn; empty where targets are given beside the table.
-        column_types: as of `ensemble.config.builtin.column_types`; None: by the values.
-        split_by: `group:COLUMN`, `time:COLUMN`, or empty.
-        kind: `labels` or `targets`, what the likelihood takes; None: by the target's values.
-        na_values: texts that stand for a missing value.
-    """
-
-    target: str = ""
-    column_types: str | None = None
-    split_by: str = ""
-    kind: str | None = None
-    na_values: Sequence[str] | None = None
-
-
 class Request(NamedTuple):
     """How data are asked for.
 
@@ -224,7 +205,11 @@ class Request(NamedTuple):
         stops_early: whether a validation split is carved even if nothing is held out.
         only_test: whether only the test split is needed; a loader may leave out others.
         size: (height, width) in pixels to which pictures are resized; None leaves them as they are.
-        table: what is said of a table.
+        target: of a table, the column to learn; empty where targets are given beside it.
+        column_types: of a table, as of `ensemble.config.builtin.column_types`; None: by the values.
+        split_by: of a table, `group:COLUMN`, `time:COLUMN`, or empty.
+        na_values: of a table, texts that stand for a missing value.
+        kind: `labels` or `targets`, what the likelihood takes.
         own: what the configuration of a task says of data that only it learns; None: nothing.
         prepares: whether a TFDS set that is not prepared may be: not if a workdir names it.
     """
@@ -235,33 +220,27 @@ class Request(NamedTuple):
     stops_early: bool = False
     only_test: bool = False
     size: Size | None = None
-    table: TableKeys = TableKeys()
+    target: str = ""
+    column_types: str | None = None
+    split_by: str = ""
+    na_values: Sequence[str] | None = None
+    kind: str = "labels"
     own: Any = None
     prepares: bool = False
-
-
-class Inputs(Protocol):
-    """Inputs [N, ...] that are read in slices: an array, `Stored` or `MadeInputs`."""
-
-    def __len__(self) -> int:
-        """N."""
-
-    def __getitem__(self, where: slice, /) -> np.ndarray:
-        """Some inputs [n, ...]."""
 
 
 class Summary(NamedTuple):
     """Properties of inputs that are known without reading them.
 
     Attributes:
-        digests: uint64 [N], by `copies.digest_examples`.
+        digests: uint64 [N], by `splitting.digest_examples`.
         low: Least value of each example, [N].
         high: Largest value of each example, [N].
     """
 
-    digests: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
+    digests: Array
+    low: Array
+    high: Array
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -277,10 +256,10 @@ class Stored:
         is_encoded: Whether they are images that are decoded once, before training.
     """
 
-    rows: np.ndarray
+    rows: Array
     example: tuple[int, ...]
     dtype: np.dtype
-    read: Callable[[np.ndarray], np.ndarray]
+    read: Callable[[Array], Array]
     known: Summary | None = None
     is_encoded: bool = False
 
@@ -292,34 +271,33 @@ class Stored:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def part(self, rows: np.ndarray | slice) -> Stored:
+    def part(self, rows: Array | slice) -> Stored:
         """Some of the inputs."""
         known = self.known and Summary(*(column[rows] for column in self.known))
         return dataclasses.replace(self, rows=self.rows[rows], known=known)
 
-    def __getitem__(self, where: Any, /) -> np.ndarray:
+    def __getitem__(self, where: Any, /) -> Array:
         """Reads inputs by a slice or by indices of any shape."""
         chosen = self.rows[where]
         places = chosen.ravel()
         order = np.argsort(places, kind="stable")  # The disk is read forwards.
         inputs = np.empty((len(places), *self.example), self.dtype)
-        size = block_size(self.example)
-        for some in (order[start : start + size] for start in range(0, len(order), size)):
-            inputs[some] = self.read(places[some])
+        for here in slices(len(order), self.example):
+            inputs[order[here]] = self.read(places[order[here]])
         return inputs.reshape(*chosen.shape, *self.example)
 
 
 class Sliced:
     """Inputs [N, ...] that a function reads or makes slice by slice."""
 
-    def __init__(self, num_examples: int, read: Callable[[slice], np.ndarray]):
+    def __init__(self, num_examples: int, read: Callable[[slice], Array]):
         self._num_examples = num_examples
         self._read = read
 
     def __len__(self) -> int:
         return self._num_examples
 
-    def __getitem__(self, where: slice, /) -> np.ndarray:
+    def __getitem__(self, where: slice, /) -> Array:
         return self._read(where)
 
 
@@ -333,11 +311,11 @@ class MadeInputs(Sliced):
         make: yields them in order, in pieces of any size, and the same ones at every call.
     """
 
-    def __init__(self, num_examples: int, make: Callable[[], Iterator[np.ndarray]]):
+    def __init__(self, num_examples: int, make: Callable[[], Iterator[Array]]):
         super().__init__(num_examples, self._made)
         self._make, self._start = make, num_examples + 1  # Of those held: nothing is made yet.
 
-    def _made(self, where: slice) -> np.ndarray:
+    def _made(self, where: slice) -> Array:
         start, stop, _ = where.indices(len(self))
         if start < self._start:
             self._pieces = self._make()
@@ -350,9 +328,10 @@ class MadeInputs(Sliced):
         return self._held[: stop - start]
 
 
-AnyStored = np.ndarray | Stored
+AnyStored = Array | Stored
 AnyInputs = AnyStored | MadeInputs
-"""Arrays may be maps of files."""
+Inputs = AnyStored | Sliced
+"""Inputs [N, ...] that are read in slices; arrays may be maps of files."""
 
 
 def in_memory(source: Source, split: str) -> Examples:
@@ -372,9 +351,14 @@ def in_memory(source: Source, split: str) -> Examples:
 
 def blocks(source: Source, split: str) -> Iterator[Examples]:
     """All examples of a split in order, in blocks that fit in memory."""
-    size = block_size(source.input_shape)
-    for start in range(0, source.sizes[split], size):
-        yield source.read(split, slice(start, start + size))
+    for here in slices(source.sizes[split], source.input_shape):
+        yield source.read(split, here)
+
+
+def slices(number: int, input_shape: tuple[int, ...]) -> list[slice]:
+    """Slices of N examples that fit in memory."""
+    size = block_size(input_shape)
+    return [slice(start, start + size) for start in range(0, number, size)]
 
 
 def block_size(input_shape: tuple[int, ...]) -> int:
@@ -409,7 +393,7 @@ def fingerprint(source: Source, splits: Iterable[str]) -> str:
     """16 hex digits that depend on the content of splits, wherever it lies."""
     digest = hashlib.blake2b(digest_size=8)
 
-    def update(values: np.ndarray) -> None:
+    def update(values: Array) -> None:
         digest.update(np.ascontiguousarray(values).data)
 
     for split in splits:

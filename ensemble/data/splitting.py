@@ -1,24 +1,31 @@
 """How examples that come without splits are split: by indices, so that inputs stay in place.
 
 A random split of rows that come in groups, or drift over time, tests on rows that are almost known,
-and what is then said of new groups, or of the future, is too good.
+and what is then said of new groups, or of the future, is too good. Equal inputs are kept in one
+split. Copies are equal in inputs and target: in the rows of a shop, inputs repeat by nature.
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ensemble.data.batches import SPLIT_STREAM, seeded_generator
-from ensemble.data.source import Examples, Request, Strata
-from ensemble.errors import InputError, shown
+from ensemble.data.source import AnyStored, Examples, Parts, Request, Stored, Strata, slices
+from ensemble.errors import InputError
 from ensemble.notes import note
 
 SPLITS = ("train", "validation", "calibration", "test")
 _ALSO = {"val": "validation", "valid": "validation", "dev": "validation", "calib": "calibration"}
 POOL = "pool"
 """The part of examples that come without splits."""
+_MOST_LOST = 0.5
+"""Share of a split's examples that keeping copies together may take from it."""
+_FEWEST = 0.1
+"""Different examples per example: where there are fewer, equal ones are other cases."""
 
 
 def split_of(name: str) -> str:
@@ -26,79 +33,103 @@ def split_of(name: str) -> str:
     return name if name in SPLITS else _ALSO.get(name, "")
 
 
-Rows = tuple[str, np.ndarray | slice]
-"""Part that the examples of a split are taken from, and their indices in it or a slice of all."""
+def digest_examples(inputs: AnyStored) -> NDArray:
+    """Digests uint64 [N], which differ where inputs do, but once in 10^19 pairs.
+
+    Args:
+        inputs: [N, ...], perhaps on disk: they are read in blocks, unless they are `known`.
+    """
+    if isinstance(inputs, Stored) and inputs.known is not None:
+        return inputs.known.digests
+    digests = np.empty(len(inputs), np.uint64)
+    for here in slices(len(inputs), inputs.shape[1:]):
+        block = inputs[here]
+        if block.dtype.kind == "f":
+            block = block + 0  # -0 becomes 0.
+        rows = np.ascontiguousarray(block).reshape(len(block), -1)
+        found = b"".join(hashlib.blake2b(row.data, digest_size=8).digest() for row in rows)
+        digests[here] = np.frombuffer(found, np.uint64)
+    return digests
 
 
-def assign_splits(
-    given: Mapping[str, Examples],
+def carve(
+    given: Parts,
     name: str,
     request: Request,
-    digests: Callable[[str], NDArray],
-    strata: Mapping[str, Strata] | None = None,
-) -> dict[str, Rows]:
-    """Says which examples are of which split.
+    digest: Callable[[Any], NDArray] = digest_examples,
+    strata: Strata | None = None,
+) -> tuple[dict[str, Examples], NDArray | None]:
+    """Divides examples into splits.
 
     Equal inputs are kept in one of the splits that are carved, unless few differ. Test examples
     that equal a training example in inputs and target are noted.
 
     Args:
-        given: examples of each given split, or of `POOL` alone, of which targets count.
+        given: checked examples; with `strata` their inputs are numbers of rows.
         name: of the data, for messages.
         request: with the seed of the carving, and whether splits that are not given are carved; if
             not, they do not exist.
-        digests: of the inputs of a part, by `copies.digest_examples`.
-        strata: of each given split: groups are kept whole, or the latest rows are the test, and
-            equal inputs are not looked for.
+        digest: of inputs.
+        strata: of all rows: groups are kept whole, or the latest rows are the test, and equal
+            inputs are not looked for.
 
     Returns:
-        Their rows by split: of a given split all; each other one gets a tenth of the pool or of the
-        training data. It is drawn at random and, if targets are classes, stratified; or is of at
-        least one group, or of consecutive times, of which the latest are the test.
+        The examples of each split, and the weights of the training examples. Given splits are as
+        given; each other one gets a tenth of the pool or of the training data. It is drawn at
+        random and, if targets are classes, stratified; or is of at least one group, or of
+        consecutive times, of which the latest are the test.
 
     Raises:
         InputError: there are too few examples, groups or times to carve from.
     """
-    from ensemble.data import copies  # Of own data alone: sets by name have their splits.
-
-    digests = functools.cache(digests)
-    source = POOL if POOL in given else "train"
+    parts = given.parts
+    digests = functools.cache(lambda part: digest(parts[part].inputs))
+    source = POOL if POOL in parts else "train"
     every = slice(None)
-    splits: dict[str, Rows] = {"train": (source, every)}
-    splits |= {split: (split, every) for split in SPLITS if split in given}
+    places: Any = {"train": (source, every)}
+    places |= {split: (split, every) for split in SPLITS if split in parts}
     wanted = SPLITS[1:] if request.hold_out else SPLITS[1:2] * request.stops_early
-    absent = [split for split in wanted if split not in given]
+    absent = [split for split in wanted if split not in parts]
     if absent:
-        values = given[source].targets
-        sizes = carved_sizes(len(values), absent, name)
+        inputs, targets = parts[source]
+        sizes = _carved_sizes(len(targets), absent, name)
         if strata:
-            parts = _by_strata(strata[source], sizes, name, request.seed)
+            codes = np.unique(strata.values[inputs], return_inverse=True)[1]
+            if strata.groups is not None:
+                codes = in_random_order(codes, request.seed)
+            rows = cut(strata, codes, sizes)
         else:
-            labels = values if values.dtype.kind == "i" else np.zeros(len(values), np.int32)
-            parts = stratified_split(labels, [*sizes.values()], request.seed)
-            parts = copies.keep_together(parts, digests(source))
-        splits |= {split: (source, part) for split, part in zip(sizes, parts, strict=True)}
-    if strata:
-        _note_shared(strata, name)
-    elif "test" in splits:
+            labels = targets if targets.dtype.kind == "i" else np.zeros(len(targets), np.int32)
+            rows = stratified_split(labels, sizes, request.seed)
+            rows = keep_together(rows, digests(source))
+        carved = zip(["train", *absent], rows, strict=True)
+        places |= {split: (source, some) for split, some in carved}
+    if not strata and "test" in places:
         learned, test = (
-            (digests(part)[rows], given[part].targets[rows])
-            for part, rows in (splits["train"], splits["test"])
+            (digests(part)[rows], parts[part].targets[rows])
+            for part, rows in (places["train"], places["test"])
         )
-        copies.note_copies(learned, test, name)
-    return {split: splits[split] for split in SPLITS if split in splits}
+        _note_copies(learned, test, name)
+    splits = {}
+    for split in (one for one in SPLITS if one in places):
+        part, rows = places[split]
+        inputs, targets = parts[part]
+        taken: Any = inputs.part(rows) if isinstance(inputs, Stored) else inputs[rows]
+        splits[split] = Examples(taken, targets[rows])
+    weights = given.weights
+    return splits, None if weights is None else weights[places["train"][1]]
 
 
-def carved_sizes(num_examples: int, absent: Sequence[str], name: str) -> dict[str, int]:
-    """A tenth, but at least one, for each absent split; the rest is for training."""
+def _carved_sizes(num_examples: int, absent: Sequence[str], name: str) -> list[int]:
+    """A tenth, but at least one, for each absent split; the rest comes first, for training."""
     size = max(1, (num_examples + 5) // 10)
     num_train = num_examples - size * len(absent)
     if num_train < 1:
         raise InputError(
             f"{name} has {num_examples} examples to carve train, {', '.join(absent)} from; each "
-            f"split needs at least one: give more examples, or give those splits"
+            "split needs at least one: give more examples, or give those splits"
         )
-    return {"train": num_train, **dict.fromkeys(absent, size)}
+    return [num_train, *[size] * len(absent)]
 
 
 def stratified_split(labels: NDArray, sizes: Sequence[int], seed: int) -> list[NDArray]:
@@ -119,31 +150,15 @@ def stratified_split(labels: NDArray, sizes: Sequence[int], seed: int) -> list[N
     """
     order = seeded_generator(SPLIT_STREAM, seed).permutation(len(labels))
     counts = np.bincount(labels)
-    # A stable sort keeps each class's examples in random order; the rank is the place among them.
-    by_class = order[np.argsort(labels[order], kind="stable")]
     starts = np.cumsum(counts) - counts
+    # A stable sort keeps each class's examples in random order; the rank is the place among them.
+    by_class = np.argsort(labels[order], kind="stable")
+    classes = labels[order[by_class]]
     position = np.empty(len(labels))
-    sorted_labels = labels[by_class]
-    rank = np.arange(len(labels)) - starts[sorted_labels]
-    position[by_class] = (rank + 0.5) / counts[sorted_labels]
+    position[by_class] = (np.arange(len(labels)) - starts[classes] + 0.5) / counts[classes]
     # Ties between classes are resolved by the random order.
-    order = order[np.argsort(position[order], kind="stable")]
+    order = order[np.argsort(position, kind="stable")]
     return np.split(order, np.cumsum(sizes)[:-1])
-
-
-def _by_strata(strata: Strata, sizes: Mapping[str, int], name: str, seed: int) -> list[NDArray]:
-    """Splits rows by groups, in a random order, or by times."""
-    codes = np.unique(strata.values, return_inverse=True)[1]
-    if strata.groups is not None:
-        codes = in_random_order(codes, seed)
-    which = cut(codes, [*sizes.values()])
-    if which is None:
-        raise InputError(
-            f"{name}: column {shown(repr(strata.column))} has {codes.max() + 1} {strata.kind}s to "
-            f"carve {', '.join(sizes)} from; each needs at least one: leave config.split_by out, "
-            "or give those splits"
-        )
-    return [np.flatnonzero(which == i) for i in range(len(sizes))]
 
 
 def in_random_order(codes: NDArray, seed: int) -> NDArray:
@@ -152,40 +167,81 @@ def in_random_order(codes: NDArray, seed: int) -> NDArray:
     return seeded_generator(SPLIT_STREAM, seed).permutation(number)[codes]
 
 
-def cut(codes: NDArray, sizes: Sequence[int]) -> NDArray | None:
-    """The split [N] of each row: codes in order, consecutive ones to a split, none to two.
+def cut(strata: Strata, codes: NDArray, sizes: Sequence[int]) -> list[NDArray]:
+    """The rows of each split: codes in order, consecutive ones to a split, none to two.
 
     Args:
+        strata: what the codes stand for, for the message.
         codes: [N], from 0 without gaps.
         sizes: that the splits should have, the last one at the end.
 
-    Returns:
-        None if there are fewer codes than splits.
+    Raises:
+        InputError: there are fewer codes than splits.
     """
     counts = np.bincount(codes)
-    if len(counts) < len(sizes):
-        return None
-    split = np.zeros(len(counts), np.int64)
     end = len(counts)
+    if end < len(sizes):
+        raise InputError(
+            f"column {strata.column!r} has {end} {strata.kind}s, too few for "
+            f"{len(sizes)} splits or folds: leave config.split_by out, give those splits, or lower "
+            "config.kfold_bagging.folds"
+        )
+    split = np.zeros(end, np.int64)
     for k in range(len(sizes) - 1, 0, -1):
         num_rows = 0
         begin = end
         while begin > k and (begin == end or num_rows + counts[begin - 1] / 2 < sizes[k]):
             begin -= 1
             num_rows += counts[begin]
-        split[begin:end], end = k, begin
-    return split[codes]
+        split[begin:end] = k
+        end = begin
+    return [np.flatnonzero(split[codes] == k) for k in range(len(sizes))]
 
 
-def _note_shared(strata: Mapping[str, Strata], name: str) -> None:
-    """Notes it if given splits share groups, or the test is not later than training."""
-    if not {"train", "test"} <= strata.keys():
+def keep_together(parts: list[NDArray], digests: NDArray) -> list[NDArray]:
+    """Moves examples of equal inputs into one split: that of the one which comes first in the data.
+
+    Args:
+        parts: the examples of each split, indices [size], together 0..N-1.
+        digests: [N], by `digest_examples`.
+
+    Returns:
+        The parts; the given list if few examples differ, as in a table of categories, or if a split
+        would lose most of its examples.
+    """
+    _, first, group = np.unique(digests, return_index=True, return_inverse=True)
+    order = np.concatenate(parts)
+    split = np.empty(len(digests), np.int64)
+    split[order] = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    together = split[first[group]][order]
+    moved = [order[together == i] for i in range(len(parts))]
+    pairs = zip(moved, parts, strict=True)
+    is_poor = any(len(now) < _MOST_LOST * len(before) for now, before in pairs)
+    return parts if is_poor or len(first) < _FEWEST * len(digests) else moved
+
+
+def _note_copies(train: tuple[NDArray, NDArray], test: tuple[NDArray, NDArray], name: str) -> None:
+    """Notes the share of test examples that stand in the training split, in inputs and target.
+
+    Not of data of which few examples differ: there, equal ones are other cases.
+
+    Args:
+        train: Digests [N] by `digest_examples` and targets [N] or [N, D] of the training examples.
+        test: The same of the test examples.
+        name: of the data.
+    """
+    if len(np.unique(train[0])) < _FEWEST * len(train[0]):
         return
-    column, kind, learned = strata["train"]
-    test = strata["test"].values
-    same = np.isin(test, learned) if kind == "group" else test <= learned.max()
-    if same.any():
+    shared = np.intersect1d(train[0], test[0])
+    pairs = []
+    for digests, targets in (train, test):
+        rows = np.isin(digests, shared)
+        pairs.append([*zip(digests[rows].tolist(), map(str, targets[rows].tolist()), strict=True)])
+    learned = {*pairs[0]}
+    if number := sum(pair in learned for pair in pairs[1]):
+        size = len(test[0])
         note(
-            f"{name}: {same.sum()} of {len(same)} rows to test are of {kind}s of {column} that are "
-            f"learned, such as {shown(str(test[same][0]))}: scores are too good."
+            f"{name}: {number} of {size} test examples ({number / size:.0%}) "
+            "stand in the training split, too, equal in inputs and target: if they are the same "
+            "cases, scores are too good, and one of the two splits should be without them."
         )

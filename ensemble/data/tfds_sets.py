@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensemble.data.dataset import carved, make_dataset
-from ensemble.data.image_form import Size, resize_and_crop
+from ensemble.data.image_form import Size, other_size, resize_and_crop
 from ensemble.data.own_arrays import check_size, local_path
 from ensemble.data.source import Examples, Parts, Request, Source, Stored
 from ensemble.data.splitting import SPLITS
@@ -69,12 +69,7 @@ def find_set(name: str, data_dir: str | None) -> Path | None:
             "digits and _, such as mnist or emnist/letters; the newest version here is taken"
         )
     for place in data_directories(data_dir):
-        versions = [
-            path
-            for path in (place / set_name).glob("*.*.*")
-            if re.fullmatch(r"\d+\.\d+\.\d+", path.name)
-        ]
-        if versions:
+        if versions := [*(place / set_name).glob("[0-9]*.[0-9]*.[0-9]*")]:
             return max(versions, key=lambda path: [*map(int, path.name.split("."))])
     return None
 
@@ -92,26 +87,18 @@ def is_ready(directory: Path) -> bool:
             for one in info["splits"]
             for k in range(len(one.get("shardLengths", ())))
         ]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, LookupError) as error:
         what = f"dataset_info.json cannot be read ({in_one_line(error)})"
         raise broken(directory, what) from error
-    absent = {}
-    for form in ("array_record", "tfrecord"):
+
+    def absent(form: str) -> list[str]:
         names = [name.format(form) for name in shards]
-        absent[form] = [name for name in names if not (directory / name).exists()]
-    if all(absent.values()):
-        raise broken(directory, f"{absent['array_record'][0]} is missing")
-    return not absent["array_record"]
+        return [name for name in names if not (directory / name).exists()]
 
-
-def is_prepared(name: str, data_dir: str | None) -> bool:
-    """Whether a set can be read.
-
-    Raises:
-        InputError: there can be no such set, or it is damaged.
-    """
-    directory = find_set(name, data_dir)
-    return directory is not None and is_ready(directory)
+    missing = absent("array_record")
+    if missing and absent("tfrecord"):
+        raise broken(directory, f"{missing[0]} is missing")
+    return not missing
 
 
 def broken(directory: Path, what: str) -> CorruptDataError:
@@ -189,16 +176,13 @@ class PreparedSet:
         try:
             for name in _classes((directory / "features.json").read_text()):
                 if not name.startswith(_FEATURES):  # TFDS would import its module.
-                    raise InputError(
-                        f"{directory} has a feature of the class {in_one_line(name, 80)}, which is "
-                        "not of tensorflow_datasets, and would run code: take another set"
-                    )
+                    raise ValueError(f"{name} is no feature of TFDS, and would run code")
             builder = tfds.builder_from_directory(directory)
             info = builder.info
             # A set that was converted still says tfrecord.
             info.set_file_format("array_record", override=True, override_if_initialized=True)
-            self.features: dict[str, Any] = dict(info.features)
-            self.supervised_keys: Any = info.supervised_keys
+            self.features = info.features
+            self.supervised_keys = info.supervised_keys
             self.sizes = {
                 split: int(one.num_examples)
                 for split, one in info.splits.items()
@@ -206,9 +190,7 @@ class PreparedSet:
             }
             method = tfds.decode.DeserializeMethod.RAW_BYTES
             splits = {split: split for split in self.sizes}
-            self._sources: Any = builder.as_data_source(splits, deserialize_method=method)
-        except InputError:
-            raise
+            self._sources = builder.as_data_source(splits, deserialize_method=method)
         except Exception as error:  # TFDS raises many types.
             raise broken(directory, f"TFDS cannot read it ({in_one_line(error)})") from error
 
@@ -282,11 +264,10 @@ def _read_split(
         InputError: A record cannot be read, or memory cannot hold the images.
     """
     *sides, channels = prepared.features[keys[0]].shape
-    num_classes = prepared.features[keys[1]].num_classes
     labels = np.zeros(prepared.sizes[split], np.int32)
 
-    def fault(row: int, what: str) -> CorruptDataError:
-        return broken(prepared.directory, f"record {row} of {split} {what}")
+    def fault(row: int) -> CorruptDataError:
+        return broken(prepared.directory, f"record {row} of {split} cannot be decoded")
 
     def encoded(rows: Sequence[int]) -> Iterator[bytes]:
         for row, fields in zip(rows, prepared.examples(split, rows), strict=True):
@@ -296,8 +277,6 @@ def _read_split(
             except LookupError:  # Its image cannot be decoded, which is told then.
                 label = 0
                 content = b""
-            if not -1 <= label < num_classes:
-                raise fault(row, f"has the label {label}, outside 0..{num_classes - 1}")
             labels[row] = label
             yield content
 
@@ -306,7 +285,7 @@ def _read_split(
     if size is None and None in sides:
         first = decode(next(encoded([0])))
         if first is None:
-            raise fault(0, "cannot be decoded")
+            raise fault(0)
         sides = first.shape[:2]
     example = (*(size or sides), 1 if channels == 1 else 3)
 
@@ -319,21 +298,17 @@ def _read_split(
             apply = pool.map if is_any_size else map
             for i, image in enumerate(apply(decode, encoded(places))):
                 if image is None:
-                    raise fault(places[i], "cannot be decoded")
+                    raise fault(places[i])
                 if image.shape[:2] != example[:2]:
-                    found, expected = (f"{one[0]}x{one[1]}" for one in (image.shape, example))
-                    raise InputError(
-                        f"{prepared.directory}: record {places[i]} of {split} has {found} pixels, "
-                        f"not {expected} (height x width); all must have one size: set "
-                        "config.resize, such as 64 or '64x48', which resizes them all"
-                    )
+                    what = f"{prepared.directory}: record {places[i]} of {split}"
+                    raise other_size(what, image.shape, example)
                 images[i] = image.reshape(example)
         return images
 
     every = np.arange(len(labels))
-    images: Any = Stored(every, example, np.dtype(np.uint8), read, is_encoded=True)
+    images = Stored(every, example, np.dtype(np.uint8), read, is_encoded=True)
     if in_memory:
-        check_size(Parts({split: Examples(images, labels)}), str(prepared.directory))
+        check_size([images], str(prepared.directory))
         return Examples(read(every), labels)
     collections.deque(encoded(range(len(labels))), 0)  # Only their labels are kept.
     return Examples(images, labels)
@@ -350,11 +325,12 @@ def _keys_of(prepared: PreparedSet) -> tuple[str, str]:
     fields = prepared.features
     images = [k for k, v in fields.items() if type(v) is features.Image and v.np_dtype == np.uint8]
     labels = [key for key, one in fields.items() if type(one) is features.ClassLabel]
-    keys = prepared.supervised_keys or ("", "")
-    if keys[0] in images and keys[-1] in labels:
-        return keys[0], keys[-1]
-    if len(images) == len(labels) == 1:
-        return images[0], labels[0]
+    pairs = [(image, label) for image in images for label in labels]
+    first, *_, last = prepared.supervised_keys or ("", "")
+    if (first, last) in pairs:
+        return first, last
+    if len(pairs) == 1:
+        return pairs[0]
     kinds = [f"{key} ({type(one).__name__})" for key, one in sorted(fields.items())]
     raise InputError(
         f"{prepared.directory} is not a set of images of 8 bits per channel with one class label "
@@ -394,10 +370,13 @@ def given_tfds(name: str, request: Request, in_memory: bool = False) -> Parts:
     """
     prepared = open_set(name, request.data_dir, request.prepares)
     keys = _keys_of(prepared)
-    parts = dict[str, Examples]()
+    class_names = tuple(prepared.features[keys[1]].names)
+    parts = {}
     only_test = request.only_test and "test" in prepared.sizes
     for split in ["test"] if only_test else [one for one in SPLITS if one in prepared.sizes]:
         part = _read_split(prepared, keys, split, request.size, in_memory)
+        if part.targets.max() >= len(class_names):
+            raise broken(prepared.directory, f"a label of {split} is beyond {len(class_names) - 1}")
         if part.targets.min() >= 0:
             parts[split] = part
         else:  # They are kept secret.
@@ -405,4 +384,4 @@ def given_tfds(name: str, request: Request, in_memory: bool = False) -> Parts:
     needed = "test" if only_test else "train"
     if needed not in parts:
         raise InputError(f"{name} has no split {needed!r} with labels; take another set")
-    return Parts(parts, class_names=tuple(prepared.features[keys[1]].names))
+    return Parts(parts, class_names=class_names)

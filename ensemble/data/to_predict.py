@@ -54,10 +54,7 @@ def inputs_of(paths: Sequence[str], config: Mapping[str, Any]) -> list[Part]:
             "npz file or data set alone"
         )
     entry = find_entry(path) if ":" in path else None
-    if entry is not None and entry.given:
-        request = Request(config.get("data_dir"), size=size if entry.can_resize else None)
-        found = {part: one.inputs for part, one in given_examples(path, request).parts.items()}
-    else:
+    if entry is None or not entry.given:
         arrays = read_npz(path)
         key = "inputs" if len(arrays) != 1 else next(iter(arrays))
         if key not in arrays:
@@ -65,10 +62,12 @@ def inputs_of(paths: Sequence[str], config: Mapping[str, Any]) -> list[Part]:
                 f"npz:{path} has the arrays {', '.join(sorted(arrays)) or '(none)'}; expected is "
                 "inputs, or a single array"
             )
-        found = {POOL: np.atleast_1d(arrays[key])}
+        inputs = np.atleast_1d(arrays[key])
+        return [Part(range(len(inputs)), inputs)]
+    request = Request(config.get("data_dir"), size=size if entry.can_resize else None)
     return [
-        Part(range(len(inputs)), inputs, "" if part == POOL else f"{part}/")
-        for part, inputs in found.items()
+        Part(range(len(one.inputs)), one.inputs, "" if part == POOL else f"{part}/")
+        for part, one in given_examples(path, request).parts.items()
     ]
 
 

@@ -6,9 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ensemble.data import copies
 from ensemble.data.source import Source, Strata
-from ensemble.data.splitting import cut, in_random_order, stratified_split
+from ensemble.data.splitting import (
+    cut,
+    digest_examples,
+    in_random_order,
+    keep_together,
+    stratified_split,
+)
 from ensemble.errors import InputError
 
 MANY_ROWS = 50_000
@@ -112,19 +117,12 @@ def _random(source: Source, sizes: list[int], seed: int) -> Parts:
         first = targets.reshape(len(targets), -1)[:, 0]
         classes = np.argsort(np.argsort(first, kind="stable")) // len(sizes)
     parts = stratified_split(classes, sizes, seed)
-    codes = copies.digest_examples(source.splits["train"].inputs)
-    return codes, copies.keep_together(parts, codes)
+    codes = digest_examples(source.splits["train"].inputs)
+    return codes, keep_together(parts, codes)
 
 
 def _by(strata: Strata, sizes: list[int], seed: int) -> Parts:
     """Makes folds of whole groups or times."""
     codes = np.unique(strata.values, return_inverse=True)[1]
     codes = codes.max() - codes if strata.groups is None else in_random_order(codes, seed)
-    of_rows = cut(codes, sizes)
-    if of_rows is None:
-        raise InputError(
-            f"column {strata.column!r} has {codes.max() + 1} {strata.kind}s in the training rows, "
-            "too few for the folds; lower config.kfold_bagging.folds, or set "
-            "config.method='deep_ensemble'"
-        )
-    return codes, [np.flatnonzero(of_rows == fold) for fold in range(len(sizes))]
+    return codes, cut(strata, codes, sizes)

@@ -143,7 +143,7 @@ class EvaluatedRun:
         if self._data is not None:
             from ensemble.data.data_forms import recognise  # Most runs learn a set by its name.
 
-            given = recognise(self._data, request.table.kind, request.table.target)
+            given = recognise(self._data, request.kind, request.target)
             is_table = given.is_table and "table" in self.description
             found = dataclasses.replace(given, is_table=is_table).source(request)
         else:

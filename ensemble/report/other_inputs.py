@@ -12,7 +12,7 @@ from etils import epath
 from ensemble.data.catalogue import KNOWN_DATASETS, find_entry, load_test_inputs, sets_of_shape
 from ensemble.data.image_form import parse_size
 from ensemble.data.source import AnyInputs, Source
-from ensemble.data.tables.table_files import rows_of_files
+from ensemble.data.tables.columns import rows_of_files
 from ensemble.errors import InputError, in_one_line
 from ensemble.likelihoods.predictive import Predictive
 from ensemble.report import shift
@@ -54,13 +54,14 @@ def plan(run: EvaluatedRun, names: Sequence[str] | None) -> dict[str, AnyInputs]
         except InputError as error:
             if is_asked:
                 raise
-            logger.warning("%s is left out of the other data: %s", name, error)
+            if name in MADE:  # Most known sets are not installed.
+                logger.warning("%s is left out of the other data: %s", name, error)
     return found
 
 
 def _defaults(run: EvaluatedRun, source: Any) -> list[str]:
-    installed = sets_of_shape(source.input_shape, run.data_dir)
-    others = [name for name in installed if name != source.name.removeprefix("tfds:")]
+    known = sets_of_shape(source.input_shape)
+    others = [name for name in known if name != source.name.removeprefix("tfds:")]
     if shift.is_table(source) and run.test.predictive.kind != "classes":
         return [SHIFT, *others, BOX, OUTSIDE]
     return [*([SHIFT] if source.has_pictures else []), *others, UNIFORM, CONSTANT]

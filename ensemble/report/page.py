@@ -21,7 +21,7 @@ from ensemble.report.table import Row, cells, digits, parts, percent
 if TYPE_CHECKING:
     from ensemble.report.evaluation import Evaluation
 
-_MAX_TARGETS, _MAX_WORST, _MAX_COLUMNS, _MAX_CLASSES, _MAX_NAME = 4, 12, 12, 20, 24
+_MAX_TARGETS, _MAX_WORST, _MAX_CLASSES, _MAX_NAME = 4, 12, 20, 24
 _CSS = Path(__file__).with_name("page.css")
 
 
@@ -178,20 +178,14 @@ def _worst(e: Evaluation) -> str:
     predicted = p.labels if e.is_classes else p.median
     show = (lambda c: _name(p.axis[c])) if e.is_classes else digits
     rows = [["", f"no. {i}", show(predicted[i]), show(e.y[i])] for i in order]
-    columns: list[str] = []
-    if rows and e.source:
+    if rows and e.source and e.source.has_pictures:
         places = np.sort(order)  # As files are read fastest.
         inputs = e.source.read(e.split, places).inputs[np.searchsorted(places, order)]
-        if e.source.has_pictures:
-            ends = e.source.value_range("train")
-            figures = "".join(
-                f'<figure><img alt="{name}" src="{svg.image(pixels, *ends)}"><div>predicted '
-                f"<b>{escaped(a)}</b><br>target <em>{escaped(b)}</em> · {name}</div></figure>"
-                for (_, name, a, b), pixels in zip(rows, inputs, strict=True)
-            )
-            return _panel(title, "", f'<div class="worst">{figures}</div>')
-        if e.source.table:
-            known = e.source.table.rows(inputs)
-            columns = list(known[0])[:_MAX_COLUMNS]
-            rows = [[*a, *(_name(b[c]) for c in columns)] for a, b in zip(rows, known, strict=True)]
-    return _panel(title, "", _table(["", "predicted", "target", *columns], rows))
+        ends = e.source.value_range("train")
+        figures = "".join(
+            f'<figure><img alt="{name}" src="{svg.image(pixels, *ends)}"><div>predicted '
+            f"<b>{escaped(a)}</b><br>target <em>{escaped(b)}</em> · {name}</div></figure>"
+            for (_, name, a, b), pixels in zip(rows, inputs, strict=True)
+        )
+        return _panel(title, "", f'<div class="worst">{figures}</div>')
+    return _panel(title, "", _table(["", "predicted", "target"], rows))

@@ -188,7 +188,7 @@ def columns_of(source: Source) -> Columns:
     column = np.arange(number)
     is_number = np.ones(number, bool)
     if source.table is not None:
-        column, is_number, _ = map(np.array, zip(*source.table.features, strict=True))
+        column, is_number = map(np.array, zip(*source.table.features, strict=True))
     rows = in_memory(source, "train").inputs.astype(np.float64)
     moments = (rows.mean(axis=0), rows.std(axis=0), rows.min(axis=0), rows.max(axis=0))
     return Columns(column, is_number, *moments)

@@ -126,7 +126,7 @@ class Estimator(BaseEstimator):
             inputs, targets = validate_data(self, X, y, ensure_min_samples=2, **of_y, **_INPUTS)
             self._offset = rounding.offset(inputs)
             return _as_learned(inputs, self._offset), targets
-        from ensemble.data.tables.raw_columns import of_frame  # Of data frames alone.
+        from ensemble.data.tables.columns import of_frame  # Of data frames alone.
 
         columns = of_frame(X, "X")
         targets = validate_data(self, "no_validation", y, **of_y)

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import _check_sample_weight
 
-from ensemble.data.copies import digest_examples
 from ensemble.data.own_arrays import WEIGHTS
-from ensemble.data.tables.table_source import digest_rows
+from ensemble.data.splitting import digest_examples
+from ensemble.data.tables.columns import digest_rows
 
 MOST_TIMES = 10
 """Rows after repetition for each row before, beyond which weights multiply losses instead: each

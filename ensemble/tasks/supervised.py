@@ -20,7 +20,7 @@ from ensemble.data.catalogue import load, models_of
 from ensemble.data.dataset import with_quantiles, with_robust_scaling
 from ensemble.data.image_form import parse_size
 from ensemble.data.labels import class_weights, weights_in_batches
-from ensemble.data.source import Examples, Request, Source, TableKeys
+from ensemble.data.source import Examples, Request, Source
 from ensemble.errors import InputError, in_own_code, shown
 from ensemble.fitted import LINEAR, WIDTH
 from ensemble.likelihoods.classes import Categorical
@@ -466,13 +466,6 @@ def request_of(config: Mapping[str, Any], data_dir: str | None) -> Request:
         data_dir: where TFDS sets lie; None for where they lie by default.
     """
     kind = "labels" if likelihoods.named(config["likelihood"]).takes_logits else "targets"
-    table = TableKeys(
-        config.get("target") or "",
-        config.get("column_types"),
-        config.get("split_by") or "",
-        kind,
-        config.get("na_values"),
-    )
     # Members of folds are judged by the rows that they hold out.
     stops_early = config.get("early_stopping_epochs") and "kfold_bagging" not in config
     return Request(
@@ -481,7 +474,11 @@ def request_of(config: Mapping[str, Any], data_dir: str | None) -> Request:
         not config["train_on_all"],
         bool(stops_early),
         size=parse_size(config.get("resize")),
-        table=table,
+        target=config.get("target") or "",
+        column_types=config.get("column_types"),
+        split_by=config.get("split_by") or "",
+        na_values=config.get("na_values"),
+        kind=kind,
     )
 
 
@@ -511,7 +508,7 @@ def described_dataset(description: Mapping[str, Any]) -> Source:
     inputs = np.zeros((0, *description["input_shape"]), description["dtype"])
     squash, table = description.get("squash"), None
     if "table" in description:
-        from ensemble.data.tables.table_form import TableForm  # Most data are no tables.
+        from ensemble.data.tables.table import TableForm  # Most data are no tables.
 
         table = TableForm(description["table"])
     return Source(

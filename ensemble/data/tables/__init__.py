@@ -1,8 +1,7 @@
 """Tables with named columns: numbers, truth values, dates and categories, with missing values.
 
-`raw_columns` has raw columns as files and data frames hold them, `column_kinds` says what each is
-taken for, `table_form` fits how they become inputs, `read_table` applies it, and `table_source` is
-the source.
+`columns` has the columns of files and data frames, and what each is taken for; `table` fits how
+they become inputs, which `read_table` applies, and makes the source.
 """
 
 from typing import Any

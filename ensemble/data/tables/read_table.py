@@ -26,6 +26,7 @@ DIGITS = frozenset("0123456789+-.eE")  # Of others `float` makes numbers too, su
 SIGNS = "$€£¥%"
 SPACES = " \u00a0\u202f'\u2019"
 WHOLE = 2.0**53  # From here on two whole numbers may be one in float64.
+UNREADABLE = (ValueError, KeyError, OverflowError)  # Of `read`.
 SAMPLE = 2**16  # Characters of a file by which its separator is found.
 
 
@@ -40,7 +41,7 @@ def decode(content):
 
 
 def dialect(text):
-    """Returns the separator of a CSV file, the names in its header, and lines before its data.
+    """Returns the separator of a CSV file, the last line of its header, and the names in that.
 
     By the separator most lines have as many values as the header. Lines that hold a title, or
     `sep=;`, stand before the header.
@@ -48,20 +49,27 @@ def dialect(text):
     found = []
     for mark in "\t;|,":
         reader = csv.reader(io.StringIO(text[:SAMPLE], newline=""), delimiter=mark)
-        rows = [(row, reader.line_num) for row in reader if row] or [([], 0)]
-        width = statistics.mode([len(row) for row, _ in rows[1:] or rows])
-        while rows[1:] and width > 1 and not any(rows[0][0][1:]) and rows[0][0][0]:
+        rows = [(reader.line_num, *row) for row in reader if row] or [(0,)]
+        width = statistics.mode([*map(len, rows[1:] or rows)])
+        while rows[1:] and width > 2 and rows[0][1] and not any(rows[0][2:]):
             rows.pop(0)
-        score = sum(len(row) == width for row, _ in rows) / len(rows) + (len(rows[0][0]) == width)
-        found.append(((width > 1) * score, mark, *rows[0]))
-    _, mark, names, line = max(found, key=lambda one: one[0])
-    return mark, [name.strip() for name in names], line
+        score = sum(len(row) == width for row in rows) / len(rows) + (len(rows[0]) == width)
+        found.append(((width > 2) * score, mark, *rows[0]))
+    _, mark, line, *names = max(found, key=lambda one: one[0])
+    return mark, line, [name.strip() for name in names]
 
 
 def parse_csv(content):
-    """Returns the names and columns, trimmed texts [N], of a CSV file's bytes, and its dialect."""
+    """Returns the columns, trimmed texts [N] by name, of a CSV file's bytes, and its encoding."""
     text, encoding = decode(content)
-    mark, names, before = dialect(text)
+    mark, before, names = dialect(text)
+    if not any(names):
+        raise ValueError("it is empty; its first line must have the names of columns")
+    if sum(is_read(name, "number") for name in names) > len(names) / 2:
+        raise ValueError(f"it has no header: its first line holds {names[0]!r}; name the columns")
+    twice = [name for name in names if name and names.count(name) > 1]
+    if twice:
+        raise ValueError(f"it has two columns of the name {twice[0]!r} by the separator {mark!r}")
     rows = []
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
     for row in reader:
@@ -73,14 +81,15 @@ def parse_csv(content):
     while rows and not any(map(str.strip, rows[-1])):
         rows.pop()
     columns = zip(*rows, strict=True) if rows else [()] * len(names)
-    return names, [[*map(str.strip, column)] for column in columns], (mark, encoding)
+    pairs = zip(names, columns, strict=True)
+    # A column without a name is as an index of pandas has it.
+    return {name: [*map(str.strip, texts)] for name, texts in pairs if name}, encoding
 
 
 def read_csv(path):
     """Reads the columns of a CSV file, trimmed texts [N] by the names in its header."""
     with open(path, "rb") as file:
-        names, columns, _ = parse_csv(file.read())
-    return dict(zip(names, columns, strict=True))
+        return parse_csv(file.read())[0]
 
 
 @functools.cache
@@ -129,8 +138,7 @@ def decimal_mark(columns, otherwise="."):
         texts = [] if is_numeric(values) else [t for t in values[:300] if t.lower() not in WORDS]
         fit = [mark for mark in ".," if texts and all(map(grammar(mark)[0].fullmatch, texts))]
         shown.update(fit if len(fit) == 1 else ())
-    best = shown.most_common()
-    return otherwise if shown["."] == shown[","] else best[0][0]
+    return otherwise if shown["."] == shown[","] else max(shown, key=shown.get)
 
 
 def days(text, form=""):
@@ -170,7 +178,7 @@ def is_read(text, *how):
     """Whether a text is of a kind, as `read` takes it."""
     try:
         return bool(read([text], *how))
-    except (ValueError, KeyError, OverflowError):
+    except UNREADABLE:
         return False
 
 
@@ -182,29 +190,28 @@ def parse(values, one, decimal="."):
     texts = [text for text in dict.fromkeys(values) if text.lower() not in WORDS]
     try:
         known = dict(zip(texts, read(texts, *how), strict=True))
-    except (ValueError, KeyError, OverflowError) as error:
+    except UNREADABLE as error:
         bad = next((text for text in texts if not is_read(text, *how)), texts[0])
-        row = [*values].index(bad) + 1
-        kind = " as ".join(filter(None, how[:2]))
-        line = f"column {one['name']!r}: {bad[:40]!r} in row {row} is no {kind}"
-        raise ValueError(line) from error
+        place = f"column {one['name']!r}: {bad[:40]!r} in row {[*values].index(bad) + 1}"
+        raise ValueError(f"{place} is no {' as '.join(filter(None, how[:2]))}") from error
     return np.array([known.get(text, np.nan) for text in values])
 
 
 def of_numbers(values, one, decimal, warnings):
     """Standardised numbers [N, 1 + ...], with the phases of dates and a flag of missing values."""
     found = parse(values, one, decimal)
+    name = f"column {one['name']!r}"
     if np.isinf(found).any():
-        row = np.isinf(found).argmax() + 1
-        raise ValueError(f"column {one['name']!r} is infinite in row {row}: correct it")
+        raise ValueError(f"{name} is infinite in row {np.isinf(found).argmax() + 1}: correct it")
     gaps = np.isnan(found)
     if gaps.any() and not one["flag"]:
         line = f"is missing in {gaps.sum()} of {len(gaps)} rows, and never was in training"
-        warnings.append(f"column {one['name']!r} {line}: the median takes its place")
+        warnings.append(f"{name} {line}: the median takes its place")
     found[gaps] = one["median"]
     parts = [(found - one["shift"]) / one["scale"]]
     for period in one["periods"]:
-        parts += [np.sin(2 * np.pi * found / period), np.cos(2 * np.pi * found / period)]
+        angles = 2 * np.pi * found / period
+        parts += [np.sin(angles), np.cos(angles)]
     return np.stack(parts + [gaps] * one["flag"], axis=1)
 
 
@@ -216,8 +223,7 @@ def category(text):
 def of_categories(values, one, warnings):
     """One-hot rows [N, C]: of the categories, and of all that are rare or unseen together."""
     number = len(one["categories"])
-    place = dict.fromkeys(one["rare"], number)
-    place |= {text: i for i, text in enumerate(one["categories"])}
+    place = {text: min(i, number) for i, text in enumerate(one["categories"] + one["rare"])}
     texts = [*map(category, values)]
     if unseen := [text for text in texts if text not in place]:
         line = f"{len(unseen)} of {len(texts)} rows, such as {unseen[0][:40]!r}"
@@ -229,20 +235,23 @@ def of_categories(values, one, warnings):
 @np.errstate(all="ignore")  # What overflows is refused.
 def encode(columns, table):
     """Makes inputs [N, F] float32 of columns by name, and warnings of what is new to training."""
-    learned = [one for one in table["columns"] if one["kind"] != "drop"]
-    if absent := [repr(one["name"]) for one in learned if one["name"] not in columns]:
-        raise ValueError(f"the table lacks the column{'s' * (len(absent) > 1)} {', '.join(absent)}")
     decimal = decimal_mark(columns, table["decimal"])
     parts = []
     warnings = []
-    for one in learned:
-        values = blank(columns[one["name"]], table["missing"], one["kind"])
+    for one in table["columns"]:
+        name = one["name"]
+        if one["kind"] == "drop":
+            continue
+        if name not in columns:
+            raise ValueError(f"the table lacks the column {name!r}")
+        values = blank(columns[name], table["missing"], one["kind"])
         if one["kind"] == "category":
-            parts.append(of_categories(values, one, warnings))
+            part = of_categories(values, one, warnings)
         else:
-            parts.append(of_numbers(values, one, decimal, warnings))
-        if not (np.abs(parts[-1]) < 3e38).all():
-            raise ValueError(f"column {one['name']!r} holds numbers that are too large")
+            part = of_numbers(values, one, decimal, warnings)
+        if not (np.abs(part) < 3e38).all():
+            raise ValueError(f"column {name!r} holds numbers that are too large")
+        parts.append(part)
     return np.concatenate(parts, axis=1).astype(np.float32), warnings
 
 
