@@ -46,15 +46,13 @@ def epoch_batches(
     # SeedSequence takes [seed, epoch] for [seed, epoch, 0], so that member k has to be k + 1.
     path = (epoch, 0 if member is None else member + 1)
     order = seeded_generator(BATCH_STREAM, seed, *path).permutation(num_examples).astype(np.int32)
-    if length is not None:
-        order = np.resize(order, length)
-        num_examples = length
-    num_steps = -(-num_examples // batch_size)
-    last = order[(num_steps - 1) * batch_size :]
-    indices = np.concatenate([order[: len(order) - len(last)], np.resize(last, batch_size)])
-    weights = np.ones(num_steps * batch_size, np.float32)
-    weights[num_examples:] = 0
-    return indices.reshape(num_steps, batch_size), weights.reshape(num_steps, batch_size)
+    order = np.resize(order, num_examples if length is None else length)
+    last = order[(len(order) - 1) // batch_size * batch_size :]
+    filled = np.concatenate([order[: -len(last)], np.resize(last, batch_size)])
+    indices = filled.reshape(-1, batch_size)
+    weights = np.ones(indices.shape, np.float32)
+    weights[-1, len(last) :] = 0
+    return indices, weights
 
 
 def normalise(

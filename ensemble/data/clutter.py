@@ -41,14 +41,16 @@ def load_clutter(name: str, request: Request) -> Source:
     for index, (split, own) in enumerate(split_digits().items()):
         rng = seeded_generator(CLUTTER_STREAM, 1 - is_grouped, index)
         inputs, labels = own if is_grouped else every
-        if is_grouped:
-            shown = np.tile(np.arange(len(labels)), COPIES[split])
-        else:
-            shown = rng.integers(0, len(labels), SIZES[split])
+        number = len(labels)
+        shown = (
+            np.tile(np.arange(number), COPIES[split])
+            if is_grouped
+            else rng.integers(0, number, SIZES[split])
+        )
         images = render(inputs[..., 0], shown, rng)
         splits[split] = Examples(images, labels[shown])
         shown_in[split] = Examples(images, num_digits + shown)
-        num_digits += len(labels)
+        num_digits += number
     made, digits = (
         make_dataset(name, one, CLASS_NAMES, 1 / 255, request.hold_out)
         for one in (splits, shown_in)

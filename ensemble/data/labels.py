@@ -45,8 +45,8 @@ def as_plain(values: Any, what: str) -> NDArray:
     except ValueError as error:
         raise InputError(f"{what} is ragged; give one for each example") from error
     raise InputError(
-        f"{what} is {flat[missing[0]]} for example {missing[0] * len(array) // len(flat)}: leave "
-        "such examples out"
+        f"{what} is {flat[missing[0]]} for example {missing[0] * len(array) // len(flat)}, and "
+        f"{len(missing)} of {len(flat)} are missing: leave such examples out"
     )
 
 

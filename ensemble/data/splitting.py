@@ -212,11 +212,11 @@ def keep_together(parts: list[NDArray], digests: NDArray) -> list[NDArray]:
     _, first, group = np.unique(digests, return_index=True, return_inverse=True)
     order = np.concatenate(parts)
     split = np.empty(len(digests), np.int64)
-    split[order] = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    sizes = np.array([*map(len, parts)])
+    split[order] = np.repeat(np.arange(len(parts)), sizes)
     together = split[first[group]][order]
     moved = [order[together == i] for i in range(len(parts))]
-    pairs = zip(moved, parts, strict=True)
-    is_poor = any(len(now) < _MOST_LOST * len(before) for now, before in pairs)
+    is_poor = ([*map(len, moved)] < _MOST_LOST * sizes).any()
     return parts if is_poor or len(first) < _FEWEST * len(digests) else moved
 
 
@@ -230,15 +230,14 @@ def _note_copies(train: tuple[NDArray, NDArray], test: tuple[NDArray, NDArray], 
         test: The same of the test examples.
         name: of the data.
     """
-    if len(np.unique(train[0])) < _FEWEST * len(train[0]):
+    is_few = len(np.unique(train[0])) < _FEWEST * len(train[0])
+    if is_few or not np.isin(test[0], train[0]).any():
         return
-    shared = np.intersect1d(train[0], test[0])
-    pairs = []
-    for digests, targets in (train, test):
-        rows = np.isin(digests, shared)
-        pairs.append([*zip(digests[rows].tolist(), map(str, targets[rows].tolist()), strict=True)])
-    learned = {*pairs[0]}
-    if number := sum(pair in learned for pair in pairs[1]):
+    learned, tested = (
+        [*zip(digests.tolist(), map(str, targets.tolist()), strict=True)]
+        for digests, targets in (train, test)
+    )
+    if number := sum(map({*learned}.__contains__, tested)):
         size = len(test[0])
         note(
             f"{name}: {number} of {size} test examples ({number / size:.0%}) "

@@ -308,8 +308,6 @@ def infer(column: Column, name: str) -> Column:
         return column
     counts = collections.Counter(column.values.tolist())
     del counts[""]
-    if not counts:
-        return Column(column.values, "drop", "all values are missing")
     # Of a frame a text is a text, and no number or missing value.
     is_text = bool(column.kind)
     texts = [text for text in counts if is_text or text.lower() not in read_table.WORDS]
@@ -341,7 +339,7 @@ def _date_forms(texts: Sequence[str]) -> list[str]:
     some = texts[:_MOST_TEXTS]
     like_dates = [text for text in some if _DATE.fullmatch(text)]  # strptime is slow.
     found: Any = {}
-    for form in _FORMS if len(like_dates) > len(some) / 2 else ():
+    for form in _FORMS:
         able = [text for text in like_dates if read_table.is_read(text, "date", form)]
         found.setdefault(tuple(read_table.read(able, "date", form)), form)
     most = max(map(len, found), default=0)

@@ -258,5 +258,6 @@ def encode(columns, table):
 if __name__ == "__main__":
     with open(sys.argv[1], encoding="utf-8") as content:
         inputs, warnings = encode(read_csv(sys.argv[2]), json.load(content))
-    print("\n".join(warnings), file=sys.stderr, end="\n" * bool(warnings))
+    for line in warnings:
+        print(line, file=sys.stderr)
     np.save(sys.argv[3], inputs)

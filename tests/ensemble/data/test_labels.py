@@ -68,7 +68,7 @@ def test_all_splits_have_the_same_classes():
 @pytest.mark.parametrize(
     ("labels", "given_names", "line"),
     [
-        ([0, None], None, "labels is None for example 1"),
+        ([0, None], None, "labels is None for example 1, and 1 of 2 are missing"),
         (pd.array(["a", None, "b"], "string"), None, "<NA> for example 1"),
         ([0.5, 1.5], None, "call them targets"),
         ([0, np.nan], None, "labels are texts"),
