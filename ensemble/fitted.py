@@ -1,4 +1,4 @@
-"""What predicts: the sets of variables that a run has left, and a function of one of them."""
+"""Sets of variables that a run has left, and the function by which one of them predicts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensemble import pytrees
-from ensemble.errors import InputError
 from ensemble.likelihoods.predictive import Arrays
 
 OWN = "of_method"
@@ -31,15 +30,19 @@ The task is a `Supervised`. It is a function of a module, and pure: it can be pi
 exported."""
 
 
-def predict_plainly(task: Any, one: Any, number: Any, inputs: jax.Array) -> Arrays:
-    """What a set of variables says, without noise: there is one pass."""
-    found: Arrays = task.predict(one, inputs)
-    return found
+def predict_plainly(task, one, number, inputs: jax.Array) -> Arrays:
+    """Predictions of a set of variables without noise: there is one pass."""
+    return task.predict(one, inputs)
 
 
-def all_estimators(
-    predict: Predict, task: Any, num_passes: int, sets: Any, inputs: jax.Array
-) -> Arrays:
+def apart(predicted: Arrays, num_each: int) -> Arrays:
+    """Predictions [B, ...] of a member as [1, B, ...]; those of K estimators as [K, B, ...]."""
+    if num_each == 1:
+        return pytrees.at(predicted, None)
+    return {name: jnp.moveaxis(leaf, 1, 0) for name, leaf in predicted.items()}
+
+
+def all_estimators(predict: Predict, task, num_passes: int, sets, inputs: jax.Array) -> Arrays:
     """Predictions by all passes of some sets, in one program.
 
     A loop: the program and its compilation hold one set's, whatever S, and on CPU it runs as fast
@@ -56,34 +59,30 @@ def all_estimators(
         Arrays [S * K, B, ...].
     """
 
-    def of_set(one: Any) -> Arrays:
+    def of_set(one):
         if num_passes > 1:
             return jax.lax.map(lambda k: predict(task, one, k, inputs), jnp.arange(num_passes))
-        found = predict(task, one, 0, inputs)
-        if task.num_estimators == 1:
-            return {name: leaf[None] for name, leaf in found.items()}
-        return {name: jnp.moveaxis(leaf, 1, 0) for name, leaf in found.items()}
+        return apart(predict(task, one, 0, inputs), task.num_estimators)
 
     if len(jax.tree.leaves(sets)[0]) == 1:  # No loop, in which XLA:CPU convolves slowly.
         return of_set(pytrees.at(sets, 0))
-    found: Arrays = pytrees.merged(jax.lax.map(of_set, sets))
-    return found
+    return pytrees.merged(jax.lax.map(of_set, sets))
 
 
 @dataclasses.dataclass(frozen=True)
 class Fitted:
     """S sets of variables, member by member, each of which predicts in K passes.
 
-    A member that descends leaves one set, a chain one for each draw that predicts. All S * K passes
-    are estimators of their members. It holds host arrays and no training data, and can be pickled.
+    A member that descends leaves one set, a chain one for each draw that predicts, the newest last.
+    All S * K passes are estimators of their members. It holds host arrays and no training data, and
+    can be pickled.
 
     Attributes:
-        sets: tree of arrays [S, ...]: a network's variables, and perhaps `OWN`.
-        member_of: [S] int, ascending: the member of each, by its position among those that live.
-        predict: what one pass of one set says.
+        sets: Tree of arrays [S, ...]: a network's variables, and perhaps `OWN`.
+        member_of: Member of each set, by its position among those that live, [S] int, ascending.
+        predict: Predicts by one pass of one set.
         num_passes: K; above 1 only where passes differ.
-        is_split: whether the arrays of a member lie over several devices.
-        in_order: whether a member's sets follow one another, the newest last; else all are equal.
+        is_split: Whether the arrays of a member lie over several devices.
     """
 
     sets: Any
@@ -91,7 +90,6 @@ class Fitted:
     predict: Predict = predict_plainly
     num_passes: int = 1
     is_split: bool = False
-    in_order: bool = True
 
     @property
     def num_sets(self) -> int:
@@ -111,46 +109,19 @@ class Fitted:
     @property
     def num_members(self) -> int:
         """M."""
-        return int(self.member_of[-1]) + 1 if self.num_sets else 0
+        return int(self.member_of[-1]) + 1
 
     @property
     def num_bytes(self) -> int:
         """The bytes of all sets."""
-        return sum(int(leaf.nbytes) for leaf in jax.tree.leaves(self.sets))
+        return sum(leaf.nbytes for leaf in jax.tree.leaves(self.sets))
 
     def of_members(self, chosen: Sequence[int]) -> Fitted:
         """The sets of some members, by their positions in ascending order."""
         kept = np.isin(self.member_of, chosen)
-        return dataclasses.replace(
-            self,
-            sets=pytrees.at(self.sets, kept),
-            member_of=np.searchsorted(chosen, self.member_of[kept]),
-        )
+        member_of = np.searchsorted(chosen, self.member_of[kept])
+        return dataclasses.replace(self, sets=pytrees.at(self.sets, kept), member_of=member_of)
 
-    def all_estimators(self, task: Any, inputs: jax.Array) -> Arrays:
+    def all_estimators(self, task, inputs: jax.Array) -> Arrays:
         """Predictions of raw inputs [B, ...], arrays [E, B, ...], in a program with the sets."""
         return all_estimators(self.predict, task, self.num_passes, self.sets, inputs)
-
-    @property
-    def variables(self) -> Any:
-        """The network's variables [S, ...], without `OWN`."""
-        return pytrees.without(self.sets, OWN)
-
-    def last_variables(self) -> Any:
-        """The variables of the last set of each member, [M, ...]: of a chain its newest draw.
-
-        Where the sets of a member are not in order, those of all sets, [S, ...].
-
-        Raises:
-            InputError: members are not their networks alone, but have a linear part beside.
-        """
-        last = np.arange(self.num_sets)
-        if self.in_order:
-            last = np.searchsorted(self.member_of, np.arange(self.num_members), side="right") - 1
-        found = pytrees.at(self.variables, last)
-        if any(map(np.any, jax.tree.leaves(found.get(LINEAR)))):
-            raise InputError(
-                "its members add a linear model to what their networks say, and other methods "
-                "begin with networks: train them with config.method='deep_ensemble'"
-            )
-        return {name: one for name, one in found.items() if name not in (LINEAR, WIDTH)}

@@ -15,7 +15,7 @@ from flax.training import train_state
 
 from ensemble import networks
 from ensemble.likelihoods.classes import Categorical
-from ensemble.methods.descent import apply_member, update_member
+from ensemble.methods.training import apply_member, update_member
 from ensemble.network import Network, Variables, widened
 from ensemble.networks import as_network
 from ensemble.runtime.algorithm import Status, Stream

@@ -9,13 +9,12 @@ of all members together, so none of these is better on the rows that decide.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import ml_collections
 import numpy as np
-from numpy.typing import NDArray
 
+from ensemble.config import Config
 from ensemble.data.source import check_same_data
 from ensemble.errors import InputError
 from ensemble.metrics import metrics_of
@@ -32,14 +31,13 @@ from ensemble.storage.predictions import (
 from ensemble.storage.trials import purpose_of
 from ensemble.storage.workdir import Workdir
 
-Floats = NDArray[np.float64]
 SELECT_BY = ("validation", HELD_OUT)
 """`held_out` selects whole runs by the training rows that members of `kfold_bagging` hold out."""
 MAX_ROUNDS = 100
 _LEAST = -1e4
 """Nats of a target that a member finds impossible, while others join it."""
 _SHARED = ("format", "config", "dataset", "method", "num_train_examples")
-"""Entries of the results that all runs have alike, or that are the first one's."""
+"""Entries of the results that are the first run's."""
 
 
 def select_members(
@@ -67,13 +65,18 @@ def select_members(
     if out.config.exists() or purpose_of(out):
         raise InputError(f"{out.path} has a run already; choose another --workdir")
     runs = [EvaluatedRun(one) for one in workdirs]
-    content = choose(runs, by)
+    content = choose(out, runs, by)
     with out.opened():
         return write_chosen(out, runs, content)
 
 
-def choose(runs: Sequence[EvaluatedRun], by: str) -> dict[str, Any]:
+def choose(out, runs, by) -> dict[str, Any]:
     """Chooses members of runs; errors as of `select_members`.
+
+    Args:
+        out: Workdir of the selection, from which paths of runs are relative.
+        runs: Runs to select from.
+        by: As of `select_members`.
 
     Returns:
         The entry `selection` of the results.
@@ -89,8 +92,7 @@ def choose(runs: Sequence[EvaluatedRun], by: str) -> dict[str, Any]:
     each = [one[:, is_known] for one in each]
     whole = np.concatenate(each)
     counts = select(whole, [len(one) for one in each])
-    entries = []
-    left = counts / counts.sum()
+    entries, left = [], counts / counts.sum()
     for run, own in zip(runs, each, strict=True):
         share, left = np.split(left, [len(own)])
         members = np.asarray(run.results["active_members"])
@@ -98,7 +100,7 @@ def choose(runs: Sequence[EvaluatedRun], by: str) -> dict[str, Any]:
         weights = np.resize(share, len(members)) * (len(own) / len(members))
         entries.append(
             {
-                "workdir": os.fspath(run.work.path),
+                "workdir": _relative(out, os.fspath(run.work.path)),
                 "identity": run.work.identity(),
                 "step": run.work.newest_step,
                 "members": members[weights > 0].tolist(),
@@ -106,12 +108,12 @@ def choose(runs: Sequence[EvaluatedRun], by: str) -> dict[str, Any]:
                 "nll": loss(own, np.ones(len(own), int)),
             }
         )
-    return {"by": by, "num_rows": whole.shape[1], "nll": loss(whole, counts), "runs": entries}
+    return {"by": by, "nll": loss(whole, counts), "runs": entries}
 
 
-def _check(run: EvaluatedRun, first: EvaluatedRun, by: str) -> None:
+def _check(run, first, by):
     """Refuses a run that cannot be selected from, or that predicts other targets than the first."""
-    path = run.work.path
+    path, own, others = run.work.path, run.likelihood, first.likelihood
     if "selection" in run.results or not run.is_finished:
         raise InputError(f"{path} is a selection, or still in training. Name finished runs")
     if by != HELD_OUT and by not in run.description["num_examples"]:
@@ -119,7 +121,6 @@ def _check(run: EvaluatedRun, first: EvaluatedRun, by: str) -> None:
             f"{path} has no {by} split to choose by. Train with config.train_on_all=False, or give "
             "one"
         )
-    own, others = run.likelihood, first.likelihood
     if not own.has_density or type(own) is not type(others) or own.to_dict() != others.to_dict():
         raise InputError(
             f"{path} has config.likelihood={run.config['likelihood']!r}. Select from runs of one "
@@ -130,7 +131,7 @@ def _check(run: EvaluatedRun, first: EvaluatedRun, by: str) -> None:
     check_same_data(str(path), learned, expected, remedy)
 
 
-def _log_densities(run: EvaluatedRun, by: str) -> Floats:
+def _log_densities(run, by):
     """Log densities [E, N] of targets by members; of held-out rows by the run, NaN if unknown."""
     if by == HELD_OUT:
         return -read_held_out(run.work, run.results["num_train_examples"])[None]
@@ -138,7 +139,7 @@ def _log_densities(run: EvaluatedRun, by: str) -> Floats:
     return -metrics_of(p)["nll"].member_terms(p, targets)
 
 
-def select(log_densities: Floats, sizes: Sequence[int]) -> NDArray:
+def select(log_densities, sizes) -> np.ndarray:
     """How often each member is added, int [M], not all 0.
 
     Args:
@@ -160,16 +161,14 @@ def select(log_densities: Floats, sizes: Sequence[int]) -> NDArray:
     return min(reversed(candidates), key=lambda one: (loss(log_densities, one), one.sum()))
 
 
-def loss(log_densities: Floats, counts: NDArray) -> float:
+def loss(log_densities, counts) -> float:
     """Mean NLL of a mixture with weights in proportion to `counts` [M], nats."""
     chosen = counts > 0
     weighted = log_densities[chosen] + np.log(counts[chosen] / counts.sum())[:, None]
     return float(-np.logaddexp.reduce(weighted, axis=0).mean())
 
 
-def write_chosen(
-    out: Workdir, runs: Sequence[EvaluatedRun], content: Mapping[str, Any]
-) -> dict[str, Any]:
+def write_chosen(out, runs, content) -> dict[str, Any]:
     """Writes a selection: its predictions of splits, its results, and last its configuration.
 
     An earlier selection is replaced.
@@ -179,11 +178,8 @@ def write_chosen(
         runs: Runs to select from.
         content: Returned by `choose`.
     """
-    chosen = [
-        (run, one["members"])
-        for run, one in zip(runs, content["runs"], strict=True)
-        if one["members"]
-    ]
+    pairs = zip(runs, content["runs"], strict=True)
+    chosen = [(run, one["members"]) for run, one in pairs if one["members"]]
     first, _ = chosen[0]
     weights = np.concatenate([one["weights"] for one in content["runs"]])
     members = list(range(len(weights)))
@@ -193,14 +189,12 @@ def write_chosen(
     for split in [name for name in first.description["num_examples"] if name != "train"]:
         each = []
         for run, numbers in chosen:
-            stored = read_predictions(run.work, split, run.likelihood)
-            each.append(stored.predictive.of(np.searchsorted(stored.members, numbers)))
+            p, targets, alive = read_predictions(run.work, split, run.likelihood)
+            each.append(p.of(np.searchsorted(alive, numbers)))
         whole = together(each, weights, first.likelihood)
-        write_predictions(out, split, whole, stored.targets, members)
+        write_predictions(out, split, whole, targets, members)
         if split != "calibration":
-            found = Evaluation(whole, stored.targets, split=split)
-            metrics[split] = found.table.json()["metrics"]
-    named = [{**one, "workdir": _relative(out, one["workdir"])} for one in content["runs"]]
+            metrics[split] = Evaluation(whole, targets, split=split).table.json()["metrics"]
     report = {
         **{name: first.results[name] for name in _SHARED},
         "num_members": len(members),
@@ -208,28 +202,15 @@ def write_chosen(
         "failed_members": {},
         "metrics": metrics,
         "notes": [*dict.fromkeys(note for run, _ in chosen for note in run.results["notes"])],
-        "selection": {**content, "runs": named},
+        "selection": content,
     }
     out.manifest.write(out.report, report)
-    out.write_config(ml_collections.FrozenConfigDict(first.config))
+    out.write_config(Config(first.config))
     return report
 
 
-def _relative(out: Workdir, path: str) -> str:
+def _relative(out, path):
     """The path of a run from a workdir, so that both may move."""
     if is_remote(path) or out.is_remote:
         return path
     return os.path.relpath(os.path.realpath(path), os.path.realpath(out.path))
-
-
-def selected_lines(results: Mapping[str, Any]) -> list[str]:
-    """How well a selection predicts, in lines."""
-    found = results["selection"]
-    lines = [
-        f"Selection of {results['num_members']}: NLL {found['nll']:.4f} on the {found['by']} rows, "
-        f"which decided, versus {min(one['nll'] for one in found['runs']):.4f} for the best run "
-        "alone."
-    ]
-    if test := results["metrics"].get("test"):
-        lines.append(f"Test split: NLL {test['nll']['value']:.4f}.")
-    return lines

@@ -6,6 +6,7 @@ Nothing here imports JAX.
 """
 
 from ensemble.config.build import (
+    Config,
     Run,
     build,
     by_path,
@@ -26,6 +27,7 @@ FORMAT = 3
 
 __all__ = [
     "FORMAT",
+    "Config",
     "Run",
     "build",
     "by_path",

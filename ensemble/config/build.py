@@ -36,6 +36,8 @@ _KEYS: Mapping[str, Mapping[str, type]] = {
 }
 """Classes of keys of the pieces that have keys, by kind and name."""
 _MOST_DIFFERENCES = 6
+Config = ml_collections.FrozenConfigDict
+"""Configuration of a run, with all of its keys."""
 _MAPPINGS = ("column_types",)
 """Keys whose value may be a mapping."""
 

@@ -19,17 +19,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 import zlib
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 
 from ensemble import pytrees
+from ensemble.config import Config
 from ensemble.errors import InputError
 from ensemble.fitted import Fitted
+from ensemble.likelihoods.predictive import Arrays
 from ensemble.methods import training
 from ensemble.methods.optimizers import create_descent
 from ensemble.network import Variables, path_name
@@ -48,11 +48,8 @@ ALL = "all"
 _AXES = {ROWS: -2, COLUMNS: -1}
 _NETWORKS, _FACTORS = 2**32 - 4, 2**32 - 3  # What a member's key is folded with to start these.
 
-Factors = Mapping[str, bool]
-"""The factors of a shared leaf by name, and whether they start as random signs, or as 1."""
 
-
-def create(config: ml_collections.FrozenConfigDict, task: Any) -> Method:
+def create(config: Config, task) -> Method:
     """Makes the method of a configuration; packed ensembles have no adapters, and share nothing."""
     learned = SharedWeights.of(task, config.num_estimators, config.get("adapters", ALL))
     return training.create(config, task, create_descent, learned=learned)
@@ -60,7 +57,16 @@ def create(config: ml_collections.FrozenConfigDict, task: Any) -> Method:
 
 def fitted(saved: loading.Saved) -> Fitted:
     """The networks of members that are on disk."""
-    return apart(loading.fitted(saved), saved.config["num_estimators"])
+    members, number = loading.fitted(saved), saved.config["num_estimators"]
+    if number == 1:  # They are networks already.
+        return members
+    found = [
+        unfolded(nth(pytrees.at(members.sets, m), k))
+        for m in range(members.num_sets)
+        for k in range(number)
+    ]
+    sets = jax.tree.map(lambda *leaves: np.stack(leaves), *found)
+    return dataclasses.replace(members, sets=sets, member_of=np.repeat(members.member_of, number))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,21 +75,20 @@ class SharedWeights(Supervised):
 
     Attributes:
         num_estimators: K.
-        adapters: what an estimator has of its own, a value of `config.adapters`, or
-            `ALL`.
+        adapters: Arrays of an estimator of its own, a value of `config.adapters`, or `ALL`.
     """
 
     num_estimators: int = 2
     adapters: str = "rank_one"
 
     @classmethod
-    def of(cls, task: Supervised, num_estimators: int, adapters: str) -> SharedWeights:
+    def of(cls, task, num_estimators, adapters) -> SharedWeights:
         """The task of one network, for members of estimators."""
         fields = {one.name: getattr(task, one.name) for one in dataclasses.fields(Supervised)}
         return cls(**fields, num_estimators=num_estimators, adapters=adapters)
 
     @functools.cached_property
-    def _layers(self) -> tuple[list[str], set[str]]:
+    def _layers(self):
         """Paths of the kernels of dense layers, in their order, and of the arrays of the last.
 
         Raises:
@@ -100,8 +105,12 @@ class SharedWeights(Supervised):
             )
         return kernels, ends
 
-    def _factors(self, path: str, num_axes: int) -> Factors | None:
-        """The factors of a leaf, by its path in `params` and its axes; None: it is not shared."""
+    def _factors(self, path, num_axes):
+        """The factors of a leaf, by its path in `params` and its axes; None: it is not shared.
+
+        Returns:
+            By name, whether they start as random signs, or as 1.
+        """
         if self.adapters == ALL:
             return None
         if self.adapters == "rank_one":  # But for biases, of which attention has some of two axes.
@@ -116,14 +125,14 @@ class SharedWeights(Supervised):
 
     # Parameters.
 
-    def init_variables(self, rng_key: jax.Array) -> Variables:
+    def init_variables(self, rng_key) -> Variables:
         """Starts the variables of a member: those of K networks, the first one's where shared."""
         key_factors = jax.random.fold_in(rng_key, _FACTORS)
         key_networks = jax.random.fold_in(rng_key, _NETWORKS)
         keys = pytrees.keys_of(key_networks, jnp.arange(self.num_estimators))
         each = jax.vmap(super().init_variables)(keys)
 
-        def start(path: Any, leaves: jax.Array) -> dict[str, jax.Array]:
+        def start(path, leaves):
             name = path_name(path)
             factors = self._factors(name, leaves.ndim - 1)
             if factors is None:
@@ -138,23 +147,17 @@ class SharedWeights(Supervised):
 
         return {**each, "params": jax.tree.map_with_path(start, each["params"])}
 
-    def log_prior(self, params: Any) -> jax.Array:
+    def log_prior(self, params) -> jax.Array:
         """Returns the mean over estimators of log p(params) up to a constant, nats."""
         of_one = super().log_prior
         if not self.priors:
             return of_one(params)
-        found = self._of_each(lambda one, k: of_one(one["params"]), {"params": params})
-        return jnp.mean(found)
+        return jnp.mean(self._of_each(lambda one, k: of_one(one["params"]), {"params": params}))
 
     # The likelihood.
 
     def log_likelihood(
-        self,
-        variables: Variables,
-        inputs: jax.Array,
-        targets: jax.Array,
-        train: bool = False,
-        rng_key: jax.Array | None = None,
+        self, variables, inputs, targets, train=False, rng_key=None
     ) -> tuple[jax.Array, Aux]:
         """The mean over a member's estimators of log p(target | input, estimator).
 
@@ -170,7 +173,7 @@ class SharedWeights(Supervised):
         """
         of_one = super().log_likelihood
 
-        def one(variables: Variables, k: jax.Array) -> Any:
+        def one(variables, k):
             key = None if rng_key is None else jax.random.fold_in(rng_key, k)
             log_prob, aux = of_one(variables, inputs, targets, train, key)
             return log_prob, aux.predicted, aux.state
@@ -178,14 +181,12 @@ class SharedWeights(Supervised):
         log_probs, predicted, state = self._of_each(one, variables)
         return jnp.mean(log_probs, axis=0), Aux(_examples_first(predicted), state)
 
-    def predict(
-        self, variables: Variables, inputs: jax.Array, rng_key: jax.Array | None = None
-    ) -> dict[str, jax.Array]:
+    def predict(self, variables: Variables, inputs: jax.Array, rng_key=None) -> Arrays:
         """Predictions [B, K, ...] by the estimators of one member for raw inputs [B, ...]."""
         of_one = super().predict
         return _examples_first(self._of_each(lambda each, k: of_one(each, inputs), variables))
 
-    def _of_each(self, fn: Callable[[Variables, Any], Any], variables: Variables) -> Any:
+    def _of_each(self, fn, variables):
         """`fn(variables, k)` of every estimator, stacked.
 
         Gradients of a mean of it become those of each one's own loss. What an estimator has alone
@@ -194,25 +195,25 @@ class SharedWeights(Supervised):
         """
         number = self.num_estimators
         numbers = jnp.arange(number)
-        shared = jax.tree.map_with_path(_is_shared, variables)
-        variables = jax.tree.map(
-            lambda is_shared, leaf: leaf if is_shared else _with_gradient_times(number, leaf),
-            shared,
-            variables,
-        )
-        if self.traits.has_convolutions:
-            # Mapped, they would become grouped ones; XLA:CPU differentiates them slowly in a loop.
-            one = jax.jit(fn)
-            found = [one(unfolded(nth(variables, k)), numbers[k]) for k in range(number)]
-            return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
-        own = jax.tree.map(lambda is_shared, leaf: () if is_shared else leaf, shared, variables)
+        paths, structure = jax.tree.flatten_with_path(variables)
+        # Of all estimators, and the others with an axis of them.
+        shared = {i: leaf for i, (path, leaf) in enumerate(paths) if _is_shared(path)}
+        own = {
+            i: _with_gradient_times(number, leaf)
+            for i, (_, leaf) in enumerate(paths)
+            if i not in shared
+        }
 
-        def each(own: Any, k: jax.Array) -> Any:
-            whole = jax.tree.map(
-                lambda is_shared, leaf, one: leaf if is_shared else one, shared, variables, own
-            )
+        def each(own, k):
+            leaves = shared | own
+            whole = jax.tree.unflatten(structure, [leaves[i] for i in range(len(paths))])
             return fn(unfolded(whole), k)
 
+        if self.traits.has_convolutions:
+            # Mapped, they would become grouped ones; XLA:CPU differentiates them slowly in a loop.
+            one = jax.jit(each)
+            found = [one(pytrees.at(own, k), numbers[k]) for k in range(number)]
+            return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
         if self.adapters == ALL:
             with layers.mapped_over_networks():  # These are narrow.
                 return jax.vmap(each)(own, numbers)
@@ -225,7 +226,7 @@ class SharedWeights(Supervised):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _with_gradient_times(factor: int, leaf: jax.Array) -> jax.Array:
+def _with_gradient_times(factor, leaf):
     return leaf
 
 
@@ -234,17 +235,17 @@ _with_gradient_times.defvjp(
 )
 
 
-def nth(variables: Variables, k: Any) -> Variables:
+def nth(variables, k) -> Variables:
     """Variables of estimator k: the tree of the member, without the axis [K]."""
     return jax.tree.map_with_path(
-        lambda path, leaf: leaf if _is_shared(path, leaf) else leaf[k], variables
+        lambda path, leaf: leaf if _is_shared(path) else leaf[k], variables
     )
 
 
-def unfolded(variables: Variables) -> Variables:
+def unfolded(variables) -> Variables:
     """Variables of a network, from those of an estimator, as of `nth`."""
 
-    def whole(leaf: dict[str, Any]) -> Any:
+    def whole(leaf):
         if OWN in leaf:
             return leaf[OWN]
         found = leaf[SHARED]
@@ -256,35 +257,16 @@ def unfolded(variables: Variables) -> Variables:
     return {**variables, "params": params}
 
 
-def apart(members: Any, number: int) -> Fitted:
-    """The networks of members of several estimators, on the host.
-
-    Args:
-        members: `Fitted` with trees of shared weights [M, ...].
-        number: K; members of one are networks already.
-    """
-    if number == 1:
-        return members
-    places = [(m, k) for m in range(members.num_sets) for k in range(number)]
-    found = [unfolded(nth(pytrees.at(members.sets, m), k)) for m, k in places]
-    return dataclasses.replace(
-        members,
-        sets=jax.tree.map(lambda *leaves: np.stack(leaves), *found),
-        member_of=np.array(places)[:, 0],
-        in_order=False,
-    )
-
-
-def _is_shared(path: Any, leaf: Any) -> bool:
+def _is_shared(path):
     """Returns True for an array of a member's variables that all estimators have."""
     return path[0].key == "params" and path[-1].key == SHARED
 
 
-def _is_folded(node: Any) -> bool:
+def _is_folded(node):
     """Returns True for a dict in the place of a leaf."""
     return isinstance(node, Mapping) and any(hasattr(one, "ndim") for one in node.values())
 
 
-def _examples_first(predicted: dict[str, jax.Array]) -> dict[str, jax.Array]:
+def _examples_first(predicted):
     """Predictions [B, K, ...], from [K, B, ...]."""
     return {name: jnp.swapaxes(one, 0, 1) for name, one in predicted.items()}

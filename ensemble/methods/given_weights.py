@@ -8,18 +8,17 @@ of what was read, so that a run does not go on from other weights.
 
 import hashlib
 import logging
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 
 from ensemble import networks, pytrees
-from ensemble.config import settings
+from ensemble.config import Config, settings
 from ensemble.config.builtin import is_file
 from ensemble.data.source import check_same_data
 from ensemble.errors import InputError, listed
+from ensemble.fitted import LINEAR, OWN, WIDTH
 from ensemble.network import Variables, path_name
 from ensemble.runtime.algorithm import WEIGHTS, Start
 from ensemble.runtime.loading import Saved, restore
@@ -31,12 +30,12 @@ from ensemble.tasks.supervised import Supervised
 logger = logging.getLogger("ensemble")
 
 
-def start(config: ml_collections.FrozenConfigDict, task: Supervised) -> Start:
+def start(config: Config, task: Supervised) -> Start:
     """Reads the weights that the members of a run start from.
 
     Args:
         config: Configuration of the run.
-        task: What the members learn, by a network that the weights must fit.
+        task: Task of the members, by a network that the weights must fit.
 
     Returns:
         Arrays [L, ...] by the names of a network's variables, and a digest, which all members
@@ -45,28 +44,26 @@ def start(config: ml_collections.FrozenConfigDict, task: Supervised) -> Start:
     Raises:
         InputError: They cannot be read, do not fit the network, or make members the same.
     """
-    what = f"config.init_from={config.init_from!r}"
+    what, model, source = f"config.init_from={config.init_from!r}", config.model, task.dataset
     shapes = named(jax.eval_shape(task.init_variables, jax.random.key(0)))
-    source = task.dataset
     keys = settings("model", config), config.dtype, source.quantiles
-    wide = networks.create(config.model, task.likelihood.num_outputs + 1, *keys)
+    wide = networks.create(model, task.likelihood.num_outputs + 1, *keys)
     inputs = jax.ShapeDtypeStruct((1, *source.input_shape), jnp.float32)
     others = named(jax.eval_shape(wide.init, jax.random.key(0), inputs))
     body = [name for name in others if name in shapes and shapes[name].shape == others[name].shape]
     if not body:
-        raise InputError(f"{what}: config.model={config.model!r} is but a head; leave it out")
-    fits = weights.fitting(read(config.init_from, what), shapes, body, what, config.model)
+        raise InputError(f"{what}: config.model={model!r} is but a head; leave it out")
+    fits = weights.fitting(read(config.init_from, what), shapes, body, what, model)
     head = sorted(shapes.keys() - fits.keys())
-    number = len(next(iter(fits.values())))
     # Members that see the same batches and draw no noise must not start alike.
     are_alike = config.shuffle == "shared" and not task.traits.is_random
-    if are_alike and number < config.ensemble_size:
+    if are_alike and len(fits[body[0]]) < config.ensemble_size:
         draw = jax.jit(lambda key: [named(task.init_variables(key))[name] for name in head])
         heads = [draw(jax.random.key(seed)) for seed in (0, 1)]
         if jax.tree.all(jax.tree.map(jnp.array_equal, *heads)):
             raise InputError(
                 f"{what}: members that start from the same weights would stay the same, for the "
-                f"head of config.model={config.model!r} always starts alike; set "
+                f"head of config.model={model!r} always starts alike; set "
                 "config.shuffle='independent'"
             )
     logger.info("Members start from %s. New for each of them: %s.", config.init_from, listed(head))
@@ -76,34 +73,42 @@ def start(config: ml_collections.FrozenConfigDict, task: Supervised) -> Start:
     return Start({WEIGHTS: np.frombuffer(digest.digest(), np.uint32)}, fits)
 
 
-def with_given(variables: Variables, given: Any) -> Variables:
+def with_given(variables, given) -> Variables:
     """Puts what is given to a member in the place of what it would have started with."""
     arrays = named(given)
     return jax.tree.map_with_path(lambda path, leaf: arrays.get(_name(path), leaf), variables)
 
 
-def named(tree: Any) -> dict[str, Any]:
+def named(tree) -> Variables:
     """Returns the leaves of variables, or of parameters, by name: without `params/` in front."""
     return {_name(path): leaf for path, leaf in jax.tree.leaves_with_path(tree)}
 
 
-def _name(path: Any) -> str:
+def _name(path):
     return path_name(path).removeprefix("params/")
 
 
-def read(given: str, what: str) -> dict[str, Any]:
-    """Reads the arrays [L, ...] of a file or of a run's live members, by name."""
+def read(given: str, what: str) -> Variables:
+    """Reads the arrays [L, ...] of a file, or of a run's live members: of a chain its newest draw.
+
+    Raises:
+        InputError: They cannot be read, or members have a linear part beside their networks.
+    """
     if is_file(given):
         return pytrees.at(weights.read(user_path(given, "--config.init_from"), what), None)
-    return named(_restored(given).fitted.last_variables())
+    fitted = _restored(given).fitted
+    last = np.flatnonzero(np.diff(fitted.member_of, append=fitted.num_members))
+    found = pytrees.at(fitted.sets, last)
+    if any(map(np.any, jax.tree.leaves(found.get(LINEAR)))):
+        raise InputError(
+            f"{what}: its members add a linear model to what their networks say, and other methods "
+            "begin with networks: train them with config.method='deep_ensemble'"
+        )
+    return named(pytrees.without(found, OWN, LINEAR, WIDTH))
 
 
-def run_of(config: ml_collections.FrozenConfigDict, task: Supervised) -> Saved:
+def run_of(config: Config, task: Supervised) -> Saved:
     """Restores the run `config.init_from`, which has learned the same data by the same network.
-
-    Args:
-        config: Configuration of the run that starts.
-        task: What it learns.
 
     Raises:
         InputError: It is none, or has learned something else.
@@ -117,11 +122,11 @@ def run_of(config: ml_collections.FrozenConfigDict, task: Supervised) -> Saved:
     return restored
 
 
-def _restored(given: str) -> Saved:
+def _restored(given):
     return restore(Workdir(user_path(given, "--config.init_from")))
 
 
-def check_number(config: ml_collections.FrozenConfigDict, found: int, key: str) -> None:
+def check_number(config, found, key) -> None:
     """Refuses a run of fewer live members than are to start.
 
     Args:

@@ -8,26 +8,27 @@ given ranges, by its own key. All members are one program still.
 
 import functools
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 
 from ensemble import pytrees
+from ensemble.config import Config
 from ensemble.methods import training
 from ensemble.methods.optimizers import Descent, descent_of_each
 from ensemble.runtime.algorithm import Stream
 from ensemble.runtime.method import Method
 from ensemble.tasks.supervised import Supervised
 
+_VARIED = ("learning_rate", "weight_decay")
+
 
 class SettingsReport(training.DescentReport):
     """Report of members with settings of their own."""
 
-    def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
+    def sections(self, run, timing) -> dict[str, Any]:
         """Settings of the members, [M] by name."""
         keys = pytrees.keys_of(jax.random.key(self.config.seed), np.array(run.numbers))
         found = jax.vmap(functools.partial(draw_settings, self.config))(keys)
@@ -35,30 +36,26 @@ class SettingsReport(training.DescentReport):
         return {"hyper_ensemble": {"members": list(run.numbers), **settings}}
 
 
-def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
+def create(config: Config, task: Supervised) -> Method:
     """Makes the method of a configuration."""
     return training.create(config, task, varied_descent, report=SettingsReport)
 
 
-def draw_settings(
-    config: ml_collections.FrozenConfigDict, rng_key: jax.Array
-) -> dict[str, jax.Array]:
+def draw_settings(config, rng_key) -> dict[str, jax.Array]:
     """The settings [] of a member that vary, by its key."""
     keys = jax.random.split(jax.random.fold_in(rng_key, Stream.SETTINGS), 3)
     found = {}
-    for key, name in zip(keys, ("learning_rate", "weight_decay"), strict=False):
+    for key, name in zip(keys, _VARIED, strict=False):
         low, high = map(math.log, config.hyper_ensemble[f"{name}_factor"])
         factor = jnp.exp(jax.random.uniform(key, (), minval=low, maxval=high))
         found[name] = config[name] * factor
     return found
 
 
-def varied_descent(config: ml_collections.FrozenConfigDict, num_steps: int) -> Descent:
+def varied_descent(config, num_steps) -> Descent:
     """Descent of members over a horizon of `num_steps`, each by a rate and decay of its own."""
 
-    def seed(state: Any, rng_key: jax.Array) -> Any:
-        settings = draw_settings(config, rng_key)
-        return state._replace(hyperparams={name: settings[name] for name in state.hyperparams})
+    def seed(state, rng_key):
+        return state._replace(hyperparams=draw_settings(config, rng_key))
 
-    found = descent_of_each(config, num_steps, "learning_rate", "weight_decay")
-    return found._replace(seed=seed)
+    return descent_of_each(config, num_steps, *_VARIED)._replace(seed=seed)

@@ -18,31 +18,36 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 import scipy.optimize
 
 from ensemble import pytrees
+from ensemble.config import Config
 from ensemble.data.batches import epoch_batches
+from ensemble.data.source import Source
+from ensemble.data.splitting import (
+    cut,
+    digest_examples,
+    in_random_order,
+    keep_together,
+    stratified_split,
+)
+from ensemble.errors import InputError
 from ensemble.fitted import LINEAR, WIDTH
+from ensemble.likelihoods.predictive import Arrays, Predictive
 from ensemble.methods import linear_start, training
 from ensemble.methods.batch_ensemble import OWN, SHARED, SharedWeights
-from ensemble.methods.descent import Descending
-from ensemble.methods.folds import make_folds
 from ensemble.methods.optimizers import descent_of_each
 from ensemble.metrics import metrics_of
 from ensemble.network import path_name
 from ensemble.notes import tell
 from ensemble.run.progress import duration
-from ensemble.runtime.algorithm import Algorithm, Between, Now, Start, Status
-from ensemble.runtime.devices import Devices
+from ensemble.runtime.algorithm import Algorithm, Between, Start, Status
 from ensemble.runtime.feed import Fixed
-from ensemble.runtime.loop import Period
 from ensemble.runtime.method import Method
 from ensemble.runtime.programs import Members, Programs
 from ensemble.sharding import processes, signals
@@ -51,13 +56,20 @@ from ensemble.tasks.supervised import Supervised
 
 logger = logging.getLogger("ensemble")
 
+MANY_ROWS = 50_000
+"""From here on all members hold out the same tenth, unless it is said how many folds there are."""
+_NUM_FOLDS = 8
+"""The most folds; fewer rows have fewer."""
+_SHARE = 10
+_PARTS = 4
+"""The parts of a fold, of which the member before holds out the first too."""
+
 _TRIAL_EPOCHS = 20
 """Epochs of each setting that is tried, unless the run is short."""
 _MIN_LENGTH = 4
 """Least length of a run, in trials."""
 _LOWER = 0.2
 """Share of the configured learning rate that is tried after it."""
-_RATE = "train/learning_rate"
 _MAX_NORM = 1.0
 """Norm to which gradients are clipped."""
 _MIN_SECONDS = 5
@@ -75,7 +87,108 @@ _DEVIATION = 0.1
 determine it."""
 
 
-def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
+# Folds.
+
+
+class Folds(NamedTuple):
+    """Which fold a training row is of; member k holds out the rows of fold k modulo `number`.
+
+    It also holds out the rows of the next fold that are shared: these are what two members say of
+    rows that they have not learned.
+
+    Attributes:
+        number: F.
+        of_rows: [N] int, from 0 to F - 1; or F, of rows that nobody holds out.
+        is_shared: [N] bool.
+    """
+
+    number: int
+    of_rows: np.ndarray
+    is_shared: np.ndarray
+
+    def is_held_out(self, member) -> np.ndarray:
+        """[N] bool: the rows that a member is held to."""
+        after = self.of_rows == (member + 1) % self.number
+        return (self.of_rows == member % self.number) | (after & self.is_shared)
+
+    def held_out(self, member) -> np.ndarray:
+        """The rows that a member is held to, ascending."""
+        return np.flatnonzero(self.is_held_out(member))
+
+    def learned(self, member) -> np.ndarray:
+        """The rows that a member learns, ascending."""
+        return np.flatnonzero(~self.is_held_out(member))
+
+    @property
+    def num_learned(self) -> int:
+        """Rows that a member learns, of the member that learns the most."""
+        return max(len(self.learned(fold)) for fold in range(self.number))
+
+
+def make_folds(source: Source, number: int, seed: int) -> Folds:
+    """Divides the training rows: a function of the data and the seed.
+
+    Folds are alike in their classes, or in the ranks of their numbers, and equal inputs are in one
+    of them. Where the splits of the data are by groups or by time, a group is in one fold, or a
+    fold is a period, the latest first.
+
+    Args:
+        source: Data with the training rows.
+        number: F; 1 makes one fold of a tenth of the rows; 0 as many as suit the rows, and at most
+            as many as there are groups or times.
+        seed: Seed of the order.
+
+    Raises:
+        InputError: There are too few rows, groups or times.
+    """
+    num_rows, strata = source.sizes["train"], source.strata("train")
+    if not number:
+        number = 1 if num_rows >= MANY_ROWS else min(_NUM_FOLDS, max(num_rows // 2, 2))
+        if strata is not None:
+            number = min(number, max(2, len(np.unique(strata.values))))
+    if num_rows < 2 * number:
+        raise InputError(
+            f"{num_rows} training rows are too few for {number} folds; set "
+            "config.method='deep_ensemble', or give more rows"
+        )
+    sizes = [len(fold) for fold in np.array_split(np.arange(num_rows), number)]
+    if number == 1:
+        tenth = max(1, num_rows // _SHARE)
+        sizes = [tenth, num_rows - tenth]
+    codes, parts = _random(source, sizes, seed) if strata is None else _by(strata, sizes, seed)
+    of_rows, is_shared = np.empty(num_rows, np.int64), np.zeros(num_rows, bool)
+    for fold, rows in enumerate(parts):
+        of_rows[rows] = fold
+        if fold < number > 1:
+            own, least = codes[rows], 0
+            if strata is not None:  # Whole groups, but not the only one.
+                own = np.unique(own)
+                least = int(len(own) > 1)
+            is_shared[rows] = np.isin(codes[rows], own[: max(least, len(own) // _PARTS)])
+    return Folds(number, of_rows, is_shared)
+
+
+def _random(source, sizes, seed):
+    """Codes [N] of inputs, and the rows of folds that are alike in their targets."""
+    classes = targets = source.targets("train")
+    if targets.dtype.kind not in "iu":  # Blocks of as many rows as folds by rank, of the first one.
+        first = targets.reshape(len(targets), -1)[:, 0]
+        classes = np.argsort(np.argsort(first, kind="stable")) // len(sizes)
+    codes = digest_examples(source.splits["train"].inputs)
+    return codes, keep_together(stratified_split(classes, sizes, seed), codes)
+
+
+def _by(strata, sizes, seed):
+    """Codes [N] of groups or times, and the rows of folds of whole ones."""
+    codes = np.unique(strata.values, return_inverse=True)[1]
+    codes = codes.max() - codes if strata.groups is None else in_random_order(codes, seed)
+    return codes, cut(strata, codes, sizes)
+
+
+# The method.
+
+
+def create(config: Config, task: Supervised) -> Method:
     """Makes the method of a configuration.
 
     Raises:
@@ -105,36 +218,30 @@ class Bagging(training.DescentReport):
         weights: How much training rows count, [N].
     """
 
-    held: tuple[Mixtures, Mixtures]
-    factor: np.float32
-
-    def __init__(self, config: ml_collections.FrozenConfigDict, task: Supervised):
-        keys = {**training.with_own_keys(config), "clip_norm": _MAX_NORM}
-        config = ml_collections.FrozenConfigDict(keys)
+    def __init__(self, config, task):
+        config = Config({**training.with_own_keys(config), "clip_norm": _MAX_NORM})
         self.can_be_linear = linear_start.suits(task)
         beside = (LINEAR, WIDTH) if self.can_be_linear else (WIDTH,)
-        task = learned = dataclasses.replace(task, beside=beside)
+        task = self.learned = dataclasses.replace(task, beside=beside)
         if config.num_estimators > 1:
-            learned = SharedWeights.of(task, config.num_estimators, config.adapters)
-        self.learned = learned
+            self.learned = SharedWeights.of(task, config.num_estimators, config.adapters)
         self.folds = make_folds(task.dataset, config.kfold_bagging.folds, config.seed)
-        self.epochs = training.Epochs.of(config, self.folds.num_learned)
+        number = self.folds.num_learned
+        self.epochs, steps = training.Epochs.of(config, number), training.num_steps(config, number)
         epoch = self.epochs.steps
-        steps = int(config.num_steps or config.num_epochs * epoch)
-        self.trial = min(_TRIAL_EPOCHS, steps // epoch // _MIN_LENGTH) * epoch
-        self.num_steps = steps - self.trial
+        self.trial = trial = min(_TRIAL_EPOCHS, steps // epoch // _MIN_LENGTH) * epoch
+        self.num_steps = steps - trial
         # Classes count as they come where predictions are corrected for their weights.
-        of_classes = learned.likelihood.class_weights is None
+        of_classes = task.likelihood.class_weights is None
         weights = training.weights_of(config, task.dataset, of_classes)
-        number = task.dataset.sizes["train"]
-        self.weights = np.ones(number, np.float32) if weights is None else weights
+        ones = np.ones(task.num_train_examples, np.float32)
+        self.weights = ones if weights is None else weights
         self.descent = descent_of_each(config, steps, "learning_rate")
-        schedule, trial = self.descent.learning_rate, self.trial
-        super().__init__(
-            config, task, self.descent._replace(learning_rate=lambda i: schedule(i + trial))
-        )
+        schedule = self.descent.learning_rate
+        later = self.descent._replace(learning_rate=lambda step: schedule(step + trial))
+        super().__init__(config, task, later)
 
-    def order(self, epoch: int, member: Any) -> tuple[np.ndarray, np.ndarray]:
+    def order(self, epoch, member):
         """Numbers of examples and mask [steps, B] of a member, which learns its own rows.
 
         A member with fewer of them than another begins its order again: all take equal steps.
@@ -145,16 +252,16 @@ class Bagging(training.DescentReport):
         order, mask = epoch_batches(len(rows), size, self.config.seed, epoch, member, length)
         return rows[order].astype(np.int32), mask
 
-    def algorithm(self, devices: Devices, numbers: Sequence[int]) -> Algorithm:
+    def algorithm(self, devices, numbers) -> Algorithm:
         """Makes the algorithm of some members, each with the rows that it holds out."""
-        config, task, folds, epoch = self.config, self.learned, self.folds, self.epochs.steps
-        rows = [folds.held_out(k) for k in numbers]
+        config, task, epoch = self.config, self.learned, self.epochs.steps
+        rows = [self.folds.held_out(k) for k in numbers]
         counts = np.array([len(one) for one in rows], np.float32)
         size = math.ceil(counts.max() / math.ceil(counts.max() / _AT_ONCE))
         # Few rows of its own flatter a member, of whose many epochs one is the best by chance.
         own = np.resize(counts / (counts + _ROWS_OF_ALL), devices.num_places)
 
-        def criteria(losses: jax.Array) -> jax.Array:
+        def criteria(losses):
             """Mixes losses with their median; no member that diverges decides for others."""
             counted = jnp.isfinite(losses) & ~devices.is_padding
             median = jnp.nanmedian(jnp.where(counted, losses, jnp.nan))
@@ -164,19 +271,19 @@ class Bagging(training.DescentReport):
             config, task, devices, numbers, self.num_steps, self.descent, self.order
         )
 
-        def begin(now: Now, is_linear: Any, share: Any) -> Descending:
+        def begin(now, is_linear, share):
             variables, optimizer = base.init(now, None)
             if now.shared is not None:
                 linear = _from_linear(task, now.shared, now.number, variables)
                 variables = pytrees.where(is_linear, linear, variables)
             rates = jax.tree.map(lambda leaf: leaf * jnp.float32(share), optimizer.hyperparams)
-            return Descending(variables, optimizer._replace(hyperparams=rates))
+            return training.Descending(variables, optimizer._replace(hyperparams=rates))
 
-        def step(now: Now, state: Descending, batch: Any) -> Any:
+        def step(now, state, batch):
             return base.step(now._replace(step=now.step + self.trial), state, batch)
 
-        def restart(now: Now, states: Any, status: jax.Array, setting: Any) -> Any:
-            def one(number: jax.Array, key: jax.Array) -> Any:
+        def restart(now, states, status, setting):
+            def one(number, key):
                 again = now._replace(number=number, key=key)
                 return training.judged_from(begin(again, *setting))
 
@@ -184,7 +291,11 @@ class Bagging(training.DescentReport):
             return started, jnp.full_like(status, Status.ACTIVE)
 
         found = training.stopping_early(
-            base._replace(init=lambda now, _: begin(now, self.can_be_linear, 1), step=step),
+            base._replace(
+                init=lambda now, _: begin(now, self.can_be_linear, 1),
+                step=step,
+                start=self.start if self.can_be_linear else None,
+            ),
             task,
             devices,
             config.early_stopping_epochs,
@@ -193,19 +304,16 @@ class Bagging(training.DescentReport):
             epoch if self.trial else 0,  # Trials end with an evaluation.
             criteria,
         )
-        if self.can_be_linear:
-            found = found._replace(start=self.start)
-        if self.trial:
-            length = found.steps_per_program
-            trials = Trials(found, devices, numbers, config.seed, length)
-            trials.bagging = self
-            trials.restarts = Between(lambda step: False, restart, Fixed(), of_all=True)
-            found = found._replace(programs=trials)
-        return found
+        if not self.trial:
+            return found
+        trials = Trials(found, devices, numbers, config.seed, found.steps_per_program)
+        trials.bagging = self
+        trials.restarts = Between(lambda step: False, restart, Fixed(), of_all=True)
+        return found._replace(programs=trials)
 
     def start(self) -> Start:
         """Fits the linear models, of which a member takes that of its fold."""
-        found = linear_start.fit(self.learned, self.folds, self.weights)._asdict()
+        found = linear_start.fit(self.learned, self.folds, self.weights)
         # Other machines may round otherwise, and choose other penalties.
         return Start(processes.tree_from_main(found))
 
@@ -214,16 +322,11 @@ class Bagging(training.DescentReport):
     @functools.cached_property
     def share(self) -> float:
         """The share of the configured learning rate that was chosen."""
-        run: Any = self.run
-        found = run.devices.fetch_members(run.loop.members.state.moving.optimizer.hyperparams)
+        moving = self.run.loop.members.state.moving
+        found = self.run.devices.fetch_members(moving.optimizer.hyperparams)
         return float(found["learning_rate"][0] / self.config.learning_rate)
 
-    def scalars(self, run: Any, period: Period) -> dict[str, float]:
-        """Means over steps, and the learning rate of the last one."""
-        found = super().scalars(run, period)
-        return found | {_RATE: self.share * found[_RATE]}
-
-    def finish(self, run: Any) -> bool:
+    def finish(self, run):
         """Makes predictions as wide as the rows held out say."""
         source, state = self.task.dataset, run.loop.members.state
         width = state.moving.variables[WIDTH]  # As the network says.
@@ -232,8 +335,7 @@ class Bagging(training.DescentReport):
         sets = pytrees.at({**state.variables, WIDTH: width}, np.s_[:, None])
         flat = run.predict(sets, source.read("train", rows).inputs)
         arrays = {name: one.reshape(len(holds), -1, *one.shape[1:]) for name, one in flat.items()}
-        targets, likelihood = source.targets("train"), self.task.likelihood
-        given = rows, holds, arrays, targets, self.weights, likelihood
+        given = rows, holds, arrays, source.targets("train"), self.weights, self.task.likelihood
         self.held = mixtures(1, *given), mixtures(2, *given)
         factor = processes.from_main(lambda: fitted_factor(*self.held, len(holds)))
         self.factor = np.float32(factor)
@@ -242,24 +344,24 @@ class Bagging(training.DescentReport):
         run.loop.members = run.loop.members._replace(state=state)
         return True
 
-    def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
+    def sections(self, run, timing):
         """What was chosen, and results on the rows held out."""
         members = run.loop.members
         state, taken = run.devices.fetch_members((members.state, members.taken))
         epochs = -(-taken // self.epochs.steps) - state.waited
         is_linear = any(map(np.any, jax.tree.leaves(state.variables.get(LINEAR))))
-        rate = self.share * self.config.learning_rate
-        number = len(self.held[0].rows)
         line = (
-            f"{len(taken)} networks hold out folds of {self.folds.number}, {number} rows in all. "
-            f"They start {'from' if is_linear else 'without'} a linear model, at rate "
-            f"{rate:.3g}; best epochs {epochs.min()} to {epochs.max()}."
+            f"{len(taken)} networks hold out folds of {self.folds.number}, "
+            f"{len(self.held[0].rows)} rows in all. They start "
+            f"{'from' if is_linear else 'without'} a linear model, at rate "
+            f"{self.share * self.config.learning_rate:.3g}; best epochs {epochs.min()} to "
+            f"{epochs.max()}."
         )
         tell(line)
         width = float(self.factor)
         return {"kfold_bagging": {"best_epochs": epochs.tolist(), "width": width, "summary": line}}
 
-    def write(self, run: Any) -> None:
+    def write(self, run):
         """Writes the losses of the rows that members hold out: see `storage.predictions`."""
         losses = np.full(len(self.weights), np.nan)
         for one in self.held:
@@ -283,55 +385,55 @@ class Trials(Programs):
 
     def start(self, found: Start) -> Members:
         """Starts the members."""
-        trial, epoch = self.bagging.trial, self.bagging.epochs.steps
-        starts = [True, False][not self.bagging.can_be_linear :]
-        (judges,) = self.algorithm.between
-        shared, members = found.shared, super().start(found)
-        tried: list[Members] = []
-        shares = [*[1.0] * len(starts), _LOWER]
-        is_over = False
-        for share in shares:
-            if is_over:
-                break
-            is_linear = starts[len(tried) if share == 1 else _lowest(tried)]
-            setting = np.bool_(is_linear), np.float32(share)
+        members, is_over, tried = super().start(found), False, []
+        starts = [True, False] if self.bagging.can_be_linear else [False]
+        number = len(starts) + 1
+        while len(tried) < number and not is_over:
+            is_last = len(tried) == len(starts)
+            is_linear = starts[_lowest(tried) if is_last else len(tried)]
+            setting = np.bool_(is_linear), np.float32(_LOWER if is_last else 1)
             self.restarts.data.fixed = self.devices.put_everywhere(setting)
-            members = self.change(self.restarts, members, shared, 0)
-            for begin in range(-trial, epoch, epoch):
-                began = time.monotonic()
-                members = self.change(judges, members, shared, begin)
-                for first in range(begin, min(begin + epoch, 0), self.length):
-                    count = min(self.length, begin + epoch - first)
-                    members, _ = self.advance(members, shared, first, count)
-                    jax.block_until_ready(members.status)
-                is_over = signals.check()
-                if is_over:
-                    break
-                left = (time.monotonic() - began) * (-begin // epoch)
-                if begin == epoch - trial and left > _MIN_SECONDS:  # The first epoch compiles.
-                    line = "Before the first step: setting %d of %d is tried, %s left."
-                    logger.info(line, len(tried) + 1, len(shares), duration(left))
+            members = self.change(self.restarts, members, found.shared, 0)
+            name = f"setting {len(tried) + 1} of {number}"
+            members, is_over = self._trained(members, found.shared, name)
             fetched = self.devices.fetch_members(members)
-            tried.append(fetched._replace(taken=np.full_like(fetched.taken, trial)))
-        best: Members = self.devices.put_members(tried[_lowest(tried)])
-        return best
+            taken = np.full_like(fetched.taken, self.bagging.trial)
+            tried.append(fetched._replace(taken=taken))
+        return self.devices.put_members(tried[_lowest(tried)])
+
+    def _trained(self, members, shared, name):
+        """Members after a trial, each epoch of which is judged, and whether the time is over."""
+        trial, epoch = self.bagging.trial, self.bagging.epochs.steps
+        (judges,) = self.algorithm.between
+        for begin in range(-trial, epoch, epoch):
+            began = time.monotonic()
+            members = self.change(judges, members, shared, begin)
+            for first in range(begin, min(begin + epoch, 0), self.length):
+                count = min(self.length, begin + epoch - first)
+                members, _ = self.advance(members, shared, first, count)
+                jax.block_until_ready(members.status)
+            if signals.check():
+                return members, True
+            left = (time.monotonic() - began) * (-begin // epoch)
+            if begin == epoch - trial and left > _MIN_SECONDS:  # The first epoch compiles.
+                logger.info("Before the first step: %s is tried, %s left.", name, duration(left))
+        return members, False
 
 
-def _lowest(tried: Sequence[Members]) -> int:
+def _lowest(tried):
     """The trial with the lowest mean loss of the members that have a finite one in any."""
     losses = np.stack([one.state.lowest for one in tried])
     failed = np.stack([one.status == Status.NON_FINITE for one in tried])
     losses = np.where(failed | np.isnan(losses), np.inf, losses)
     lives = np.isfinite(losses).any(axis=0)
     means = np.mean(losses, axis=1, where=lives | ~lives.any())
-    return int(processes.from_main(lambda: int(np.argmin(means))))
+    return processes.from_main(lambda: int(np.argmin(means)))
 
 
-def _from_linear(task: Supervised, shared: Any, number: jax.Array, variables: Any) -> Any:
+def _from_linear(task, shared, number, variables):
     """Variables that put out what the linear model of a member's fold does: the network's are 0."""
-    fold = number % len(shared["bias"])
     linear = {
-        name: jnp.broadcast_to(shared[name][fold], leaf.shape)
+        name: jnp.broadcast_to(shared[name][number % len(shared["bias"])], leaf.shape)
         for name, leaf in variables[LINEAR].items()
     }
     layer = [path_name(path) for path in (task.output_layer or {}).values()]
@@ -358,12 +460,12 @@ class Mixtures(NamedTuple):
     """
 
     rows: np.ndarray
-    arrays: Mapping[str, np.ndarray]
+    arrays: Arrays
     targets: np.ndarray
     weights: np.ndarray
     likelihood: Any
 
-    def widened(self, factor: Any) -> Any:
+    def widened(self, factor) -> Predictive:
         """Mixtures of predictions that are wider by a factor."""
         arrays = self.arrays
         if factor != 1:
@@ -373,25 +475,17 @@ class Mixtures(NamedTuple):
     def best_square(self) -> float:
         """Square of the most probable factor."""
 
-        def loss(log_factor: float) -> float:
+        def loss(log_factor):
             nll = -self.widened(math.exp(log_factor)).log_prob(self.targets)
             mean = np.average(nll, weights=self.weights)
-            return float(len(nll) * mean + (log_factor / _DEVIATION) ** 2 / 2)
+            return len(nll) * mean + (log_factor / _DEVIATION) ** 2 / 2
 
         bounds = tuple(map(math.log, _SEARCHED))
         found = scipy.optimize.minimize_scalar(loss, bounds=bounds, method="bounded")
         return math.exp(2 * found.x)
 
 
-def mixtures(
-    number: int,
-    rows: np.ndarray,
-    holds: np.ndarray,
-    arrays: Mapping[str, np.ndarray],
-    targets: np.ndarray,
-    weights: np.ndarray,
-    likelihood: Any,
-) -> Mixtures:
+def mixtures(number, rows, holds, arrays, targets, weights, likelihood) -> Mixtures:
     """Mixes, of each row that so many members or more hold out, what the first of them predict.
 
     Args:
@@ -413,7 +507,7 @@ def mixtures(
     return Mixtures(rows, each, targets[rows], weights[rows], likelihood)
 
 
-def fitted_factor(singles: Mixtures, pairs: Mixtures, num_members: int) -> float:
+def fitted_factor(singles, pairs, num_members) -> float:
     """Factor of the width of members' predictions for which those of their mixture are right.
 
     On rows that two members hold out, the factor of one and the factor of their mixture tell by

@@ -4,19 +4,14 @@ Of numbers it is ridge regression, of classes multinomial logistic regression. T
 one of a path whose predictions of the rows held out are best; the path begins with a constant.
 """
 
-from __future__ import annotations
-
 import functools
 import operator
 import warnings
-from collections.abc import Iterator
-from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import scipy.optimize
 
-from ensemble.methods.folds import Folds
 from ensemble.sharding import processes, signals
 from ensemble.tasks.supervised import Supervised
 
@@ -31,70 +26,54 @@ _RIDGE = (0, *np.logspace(-2, 4, 7))
 _LOGISTIC = (1e-6, *np.logspace(-3, 2, 6))
 """Strengths: values of C of scikit-learn's logistic regression, from nearly a constant on."""
 
-Models = Iterator[tuple[np.ndarray, np.ndarray]]
-"""Kernel [R, K] and bias [K] of a fold's model by each strength."""
 
-
-class LinearStart(NamedTuple):
-    """Linear models that members start from.
-
-    Attributes:
-        kernel: Linear part of the outputs, [F, R, K], fold by fold.
-        bias: Constants [F, K].
-    """
-
-    kernel: Any
-    bias: Any
-
-
-def suits(task: Supervised) -> bool:
+def suits(task) -> bool:
     """Returns True if members can start from a linear model."""
     shape = task.dataset.input_shape
     is_known = task.likelihood.name in (*_OF_NUMBERS, *_OF_CLASSES)
     return is_known and len(shape) == 1 and shape[0] <= MOST_FEATURES and bool(task.output_layer)
 
 
-def fit(task: Supervised, folds: Folds, weights: np.ndarray) -> LinearStart:
+def fit(task: Supervised, folds, weights: np.ndarray) -> dict[str, np.ndarray]:
     """Fits a linear model without the rows of each fold.
 
     Args:
-        task: What the members learn; one that `suits`.
-        folds: Folds of the training rows.
+        task: Task of the members, which `suits`.
+        folds: `Folds` of the training rows.
         weights: Weights [N] of rows in what is predicted.
 
     Returns:
-        The models, float32.
+        The models, float32: `kernel` [F, R, K] and `bias` [F, K], fold by fold.
     """
     examples = task.dataset.read("train", slice(None))
-    likelihood: Any = task.likelihood
     inputs = np.asarray(jax.jit(task.prepare)(examples.inputs), np.float64)
     weights = weights / weights.mean(dtype=np.float64)
     # Several targets lie side by side.
-    families = getattr(likelihood, "likelihoods", (likelihood,))
+    families = getattr(task.likelihood, "likelihoods", (task.likelihood,))
     columns = examples.targets.reshape(len(inputs), -1).T
     found = [
         _best(family, inputs, column, weights, folds)
         for family, column in zip(families, columns, strict=True)
     ]
-    joined = (np.concatenate(ones, axis=-1) for ones in zip(*found, strict=True))
-    return LinearStart(*map(np.float32, joined))
+    kernel, bias = (np.concatenate(ones, axis=-1) for ones in zip(*found, strict=True))
+    return {"kernel": np.float32(kernel), "bias": np.float32(bias)}
 
 
-def _best(family: Any, inputs: Any, targets: Any, weights: Any, folds: Folds) -> LinearStart:
-    """Returns the models of one target with the lowest mean loss of the rows held out."""
+def _best(family, inputs, targets, weights, folds):
+    """Kernels and biases of one target with the lowest mean loss of the rows held out."""
     is_class = family.name in _OF_CLASSES
     fitted = _logistic if is_class else _ridge
-    paths = []
+    paths, held = [], []
     for fold in range(folds.number):
+        held.append(np.flatnonzero(folds.of_rows == fold))
         rows = folds.learned(fold)
         rows = rows[:: -(-len(rows) // _MOST_ROWS)]
-        paths.append([*fitted(family, inputs[rows], targets[rows], weights[rows])])
-    held = [np.flatnonzero(folds.of_rows == fold) for fold in range(folds.number)]
+        paths.append(fitted(family, inputs[rows], targets[rows], weights[rows]))
     judges = np.concatenate(held)
     shares = weights[judges] / weights[judges].sum()
     judged = targets[judges] if is_class else targets[judges].astype(np.float32)
 
-    def loss(outputs: np.ndarray) -> float:
+    def loss(outputs):
         return -float(shares @ np.float64(_log_prob(family, np.float32(outputs), judged)))
 
     found = []
@@ -116,36 +95,36 @@ def _best(family: Any, inputs: Any, targets: Any, weights: Any, folds: Folds) ->
     if is_class and family.class_weights is not None:  # Members learn in proportion to these.
         logs = np.log(family.class_weights)
         bias = bias + (logs[1:] - logs[:1] if family.num_outputs == 1 else logs)
-    return LinearStart(kernel, bias)
+    return kernel, bias
 
 
-def _beside(array: np.ndarray, value: float) -> np.ndarray:
+def _beside(array, value):
     """Puts a value behind the last axis, which has one entry."""
     return np.concatenate([array, np.full_like(array, value)], axis=-1)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _log_prob(family: Any, outputs: jax.Array, targets: jax.Array) -> jax.Array:
-    found: jax.Array = family.log_prob(family.init(jax.random.key(0)), outputs, targets)
-    return found
+def _log_prob(family, outputs, targets):
+    return family.log_prob(family.init(jax.random.key(0)), outputs, targets)
 
 
-def _ridge(family: Any, inputs: Any, targets: Any, weights: Any) -> Models:
-    """Fits ridge regressions."""
+def _ridge(family, inputs, targets, weights):
+    """Kernels [R, K] and biases [K] of ridge regressions, by strength."""
     y = (targets.astype(np.float64) - family.shift) / family.scale
     shares = weights / weights.sum()
-    centre = shares @ inputs
-    mean = shares @ y
+    centre, mean = shares @ inputs, shares @ y
     centred = inputs - centre
     moments = (centred * shares[:, None]).T @ centred
     slope = centred.T @ (shares * (y - mean))
-    for strength in _RIDGE:
-        kernel = np.linalg.solve(np.eye(len(slope)) + strength * moments, strength * slope)
-        yield kernel[:, None], np.array([mean - centre @ kernel])
+    kernels = [
+        np.linalg.solve(np.eye(len(slope)) + strength * moments, strength * slope)
+        for strength in _RIDGE
+    ]
+    return [(one[:, None], np.array([mean - centre @ one])) for one in kernels]
 
 
-def _logistic(family: Any, inputs: Any, labels: Any, weights: Any) -> Models:
-    """Fits logistic regressions."""
+def _logistic(family, inputs, labels, weights):
+    """Kernels [R, K] and biases [K] of logistic regressions, by strength."""
     # Its import takes a second.
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
@@ -156,14 +135,15 @@ def _logistic(family: Any, inputs: Any, labels: Any, weights: Any) -> Models:
     labels = np.concatenate([labels, np.arange(number)])
     weights = np.concatenate([weights, np.full(number, 0.5)])
     fit = LogisticRegression(warm_start=True, max_iter=200, tol=1e-3)
+    models = []
     for strength in _LOGISTIC:
         if processes.count() == 1:  # Of several processes none stops alone.
             signals.check()
         with warnings.catch_warnings():  # One that has not converged is a candidate too.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            fit.set_params(C=strength)
-            fit.fit(inputs, labels, sample_weight=weights)
+            fit.set_params(C=strength).fit(inputs, labels, sample_weight=weights)
         kernel, bias = fit.coef_.T, fit.intercept_
         if len(bias) < family.num_outputs:  # Of two classes.
             kernel, bias = (np.concatenate([-one, one], axis=-1) / 2 for one in (kernel, bias))
-        yield kernel, bias
+        models.append((kernel, bias))
+    return models

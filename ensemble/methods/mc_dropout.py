@@ -5,27 +5,22 @@ trained as a deep ensemble. Each predicts in several passes, with units dropped 
 that all examples share; the mean over passes is its prediction.
 """
 
-from collections.abc import Sequence
-from typing import Any
-
 import jax
-import ml_collections
 
 from ensemble import pytrees
+from ensemble.config import Config
 from ensemble.errors import InputError
 from ensemble.fitted import OWN, Fitted
+from ensemble.likelihoods.predictive import Arrays
 from ensemble.methods import training
 from ensemble.methods.optimizers import create_descent
 from ensemble.runtime import loading
-from ensemble.runtime.algorithm import Algorithm, Now, Stream
-from ensemble.runtime.devices import Devices
+from ensemble.runtime.algorithm import Stream
 from ensemble.runtime.method import Method
 from ensemble.tasks.supervised import Supervised
 
 
-def predict_pass(
-    task: Supervised, one: Any, number: Any, inputs: jax.Array
-) -> dict[str, jax.Array]:
+def predict_pass(task: Supervised, one, number, inputs: jax.Array) -> Arrays:
     """Predictions of a set for inputs [B, ...] in a pass: an `ensemble.fitted.Predict`."""
     rng_key = jax.random.fold_in(jax.random.wrap_key_data(one[OWN]), Stream.PASSES)
     variables = pytrees.without(one, OWN)
@@ -38,7 +33,7 @@ class DropoutReport(training.DescentReport):
     predict = staticmethod(predict_pass)
 
 
-def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
+def create(config: Config, task: Supervised) -> Method:
     """Makes the method of a configuration.
 
     Raises:
@@ -51,10 +46,10 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
             "choose config.method='deep_ensemble'"
         )
 
-    def wrap(algorithm: Algorithm, devices: Devices, numbers: Sequence[int]) -> Algorithm:
-        def parameters(now: Now, state: Any) -> Any:
-            return pytrees.at({**state.variables, OWN: jax.random.key_data(now.key)}, None)
+    def parameters(now, state):
+        return pytrees.at({**state.variables, OWN: jax.random.key_data(now.key)}, None)
 
+    def wrap(algorithm, devices, numbers):
         return algorithm._replace(parameters=parameters, passes=config.num_draws)
 
     return training.create(config, task, create_descent, wrap=wrap, report=DropoutReport)

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import ml_collections
 import optax
 
+from ensemble.config import Config
 from ensemble.config.pieces import OPTIMIZERS, SCHEDULES
 from ensemble.errors import InputError, in_own_code
 
@@ -15,10 +15,10 @@ class Descent(NamedTuple):
     """Descent of members.
 
     Attributes:
-        learning_rate: by step, as it is reported.
-        optimizer: that turns gradients of the mean loss into steps.
-        seed: of a descent that is not the same for all members: `(fresh state of the optimiser, a
-            member's key) -> state`.
+        learning_rate: Learning rate by step, as it is reported.
+        optimizer: Transform of gradients of the mean loss into steps.
+        seed: Start of a descent that is not the same for all members: `(fresh state of the
+            optimiser, a member's key) -> state`.
     """
 
     learning_rate: optax.Schedule
@@ -26,45 +26,38 @@ class Descent(NamedTuple):
     seed: Callable[[Any, jax.Array], Any] | None = None
 
 
-def learning_rate_schedule(
-    config: ml_collections.FrozenConfigDict, num_steps: int
-) -> optax.Schedule:
+def learning_rate_schedule(config: Config, num_steps: int) -> optax.Schedule:
     """Returns the learning rate as a function of the step, over a horizon of `num_steps`.
 
     Raises:
-        InputError: somebody's schedule fails, or is none.
+        InputError: A user's schedule fails, or is none.
     """
     name = config.lr_schedule
-    made: optax.Schedule = SCHEDULES.call(name, config, num_steps)
+    made = SCHEDULES.call(name, config, num_steps)
     return SCHEDULES.check_made(name, made, "a function of the step")
 
 
-def check_descent(
-    config: ml_collections.FrozenConfigDict, descent: Descent, shapes: Callable[[], Any]
-) -> None:
-    """Refuses somebody's schedule or optimizer that a compiled step cannot have.
+def check_descent(config, descent, shapes) -> None:
+    """Refuses a user's schedule or optimizer that a compiled step cannot have.
 
     Args:
-        config: of the run; methods with a descent of their own have neither key.
-        descent: how its members move.
-        shapes: makes those of one network's parameters.
+        config: Configuration of the run; methods with a descent of their own have neither key.
+        descent: Descent of its members.
+        shapes: Returns the shapes of one network's parameters.
 
     Raises:
-        InputError: one of them fails, or makes steps of another form than the parameters.
+        InputError: One of them fails, or makes steps of another form than the parameters.
     """
-    own = [
-        f"the {kind.noun} {config[kind.key]}"
-        for kind in (SCHEDULES, OPTIMIZERS)
-        if config.get(kind.key) not in (None, *kind.names)
-    ]
-    if not own:
+    kinds = [kind for kind in (SCHEDULES, OPTIMIZERS) if kind.key in config]
+    own = [f"config.{kind.key}={config[kind.key]}" for kind in kinds]
+    if all(config[kind.key] in kind.names for kind in kinds):
         return
 
-    def step(carry: Any, _: Any) -> Any:
+    def step(carry, _):
         params, state = carry
         return descent.optimizer.update(params, state, params), None
 
-    def steps(params: Any) -> Any:
+    def steps(params):
         return jax.lax.scan(step, (params, descent.optimizer.init(params)), length=1)
 
     params = shapes()
@@ -79,30 +72,24 @@ def check_descent(
         ) from error
 
 
-def constant(config: ml_collections.FrozenConfigDict, num_steps: int) -> optax.Schedule:
+def constant(config: Config, num_steps: int) -> optax.Schedule:
     """The peak at every step."""
     return optax.constant_schedule(config.learning_rate)
 
 
-def cosine(config: ml_collections.FrozenConfigDict, num_steps: int) -> optax.Schedule:
+def cosine(config: Config, num_steps: int) -> optax.Schedule:
     """Half a wave from the peak to zero."""
     return optax.cosine_decay_schedule(config.learning_rate, num_steps)
 
 
-def warmup_cosine(config: ml_collections.FrozenConfigDict, num_steps: int) -> optax.Schedule:
+def warmup_cosine(config: Config, num_steps: int) -> optax.Schedule:
     """The same after a rise from zero, which takes `lr_warmup_fraction` of the steps."""
-    return optax.warmup_cosine_decay_schedule(
-        init_value=0.0,
-        peak_value=config.learning_rate,
-        warmup_steps=min(round(config.lr_warmup_fraction * num_steps), num_steps - 1),
-        decay_steps=num_steps,
-    )
+    warmup_steps = min(round(config.lr_warmup_fraction * num_steps), num_steps - 1)
+    return optax.warmup_cosine_decay_schedule(0.0, config.learning_rate, warmup_steps, num_steps)
 
 
 def create_optimizer(
-    config: ml_collections.FrozenConfigDict,
-    schedule: optax.Schedule,
-    weight_decay: float | jax.Array | None = None,
+    config: Config, schedule: optax.Schedule, weight_decay=None
 ) -> optax.GradientTransformation:
     """Returns `config.optimizer` with a weight decay, by default its own.
 
@@ -110,52 +97,43 @@ def create_optimizer(
     equal.
 
     Raises:
-        InputError: somebody's optimizer fails, or is none.
+        InputError: A user's optimizer fails, or is none.
     """
-    decay = config.weight_decay if weight_decay is None else weight_decay
-    made: optax.GradientTransformation = OPTIMIZERS.call(config.optimizer, config, schedule, decay)
-    wanted = "an optax.GradientTransformation"
-    OPTIMIZERS.check_made(config.optimizer, made, wanted, ("init", "update"))
+    name, decay = config.optimizer, config.weight_decay if weight_decay is None else weight_decay
+    made = OPTIMIZERS.call(name, config, schedule, decay)
+    OPTIMIZERS.check_made(name, made, "an optax.GradientTransformation", ("init", "update"))
     if not config.get("clip_norm"):
         return made
     return optax.chain(optax.clip_by_global_norm(config.clip_norm), made)
 
 
-def sgd(
-    config: ml_collections.FrozenConfigDict, learning_rate: optax.Schedule, weight_decay: Any
-) -> optax.GradientTransformation:
+def sgd(config: Config, learning_rate, weight_decay) -> optax.GradientTransformation:
     """SGD with momentum; the decay is L2, added to the gradient."""
     descent = optax.sgd(learning_rate, momentum=config.momentum)
     return optax.chain(optax.add_decayed_weights(weight_decay), descent)
 
 
-def adam(
-    config: ml_collections.FrozenConfigDict, learning_rate: optax.Schedule, weight_decay: Any
-) -> optax.GradientTransformation:
+def adam(config: Config, learning_rate, weight_decay) -> optax.GradientTransformation:
     """Adam; the decay is L2, added to the gradient."""
     return optax.chain(optax.add_decayed_weights(weight_decay), optax.adam(learning_rate))
 
 
-def adamw(
-    config: ml_collections.FrozenConfigDict, learning_rate: optax.Schedule, weight_decay: Any
-) -> optax.GradientTransformation:
+def adamw(config: Config, learning_rate, weight_decay) -> optax.GradientTransformation:
     """Adam with a decay that is decoupled from the gradient."""
     return optax.adamw(learning_rate, weight_decay=weight_decay)
 
 
-def create_descent(config: ml_collections.FrozenConfigDict, num_steps: int) -> Descent:
-    """Returns what a configuration says, over a horizon of `num_steps`."""
+def create_descent(config: Config, num_steps: int) -> Descent:
+    """Returns the descent of a configuration, over a horizon of `num_steps`."""
     return descent_by(config, learning_rate_schedule(config, num_steps))
 
 
-def descent_by(config: ml_collections.FrozenConfigDict, schedule: optax.Schedule) -> Descent:
+def descent_by(config, schedule) -> Descent:
     """Returns a descent by the optimiser of a configuration, with a learning rate by step."""
     return Descent(schedule, create_optimizer(config, schedule))
 
 
-def descent_of_each(
-    config: ml_collections.FrozenConfigDict, num_steps: int, *names: str
-) -> Descent:
+def descent_of_each(config, num_steps, *names) -> Descent:
     """Returns a descent in which settings are each member's own, in `hyperparams` of its state.
 
     Args:
@@ -165,7 +143,7 @@ def descent_of_each(
     """
     schedule = learning_rate_schedule(config, num_steps)
 
-    def optimizer_of(learning_rate: Any, weight_decay: Any = None) -> optax.GradientTransformation:
+    def optimizer_of(learning_rate, weight_decay=None):
         share = learning_rate / config.learning_rate
         return create_optimizer(config, lambda count: share * schedule(count), weight_decay)
 

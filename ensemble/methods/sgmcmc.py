@@ -19,11 +19,11 @@ from ensemble.draws.store import LOG_DENSITY
 from ensemble.likelihoods.predictive import Predictive
 from ensemble.methods import training
 from ensemble.methods.chain_report import PosteriorReport, mean
-from ensemble.methods.descent import descent, make_objective
 from ensemble.methods.langevin import descent_of_chains, share_kept, temperature
 from ensemble.methods.log_density import check_posterior
 from ensemble.methods.start import given_starts
 from ensemble.methods.timetable import timetable
+from ensemble.methods.training import descent, make_objective
 from ensemble.notes import note
 from ensemble.runtime.algorithm import Algorithm, Info, Keep, Now, Start
 from ensemble.runtime.devices import Devices

@@ -4,12 +4,10 @@ The learning rate falls from its peak to 0 along half a cosine, and jumps back. 
 together are its prediction, so that one training gives the predictions of several networks.
 """
 
-from typing import Any
-
-import ml_collections
 import numpy as np
 import optax
 
+from ensemble.config import Config
 from ensemble.methods import training
 from ensemble.methods.optimizers import descent_by
 from ensemble.runtime.algorithm import Keep
@@ -23,27 +21,26 @@ class SnapshotReport(KeptReport, training.DescentReport):
     @property
     def most(self) -> int:
         """All of them."""
-        return int(self.config.snapshot_ensemble.num_cycles)
+        return self.config.snapshot_ensemble.num_cycles
 
-    def recorded(self, run: Any, period: Any) -> dict[str, np.ndarray]:
+    def recorded(self, run, period) -> dict[str, np.ndarray]:
         """Nothing: the log has the losses."""
         return {}
 
 
-def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
+def create(config: Config, task: Supervised) -> Method:
     """Makes the method of a configuration.
 
     Raises:
         InputError: There are fewer steps than cycles.
     """
     number = config.snapshot_ensemble.num_cycles
-    steps = training.num_steps(config, task)
+    steps = training.num_steps(config, task.num_train_examples)
     ends = training.divided(steps, "snapshot_ensemble.num_cycles", number)
     lengths, after = np.diff([0, *ends]), np.array(ends)
     cycles = [optax.cosine_decay_schedule(config.learning_rate, int(one)) for one in lengths]
     schedule = optax.join_schedules(cycles, ends[:-1])
     keep = Keep(lambda step: (step >= after).sum(), steps // number, only_rows=True)
-
     return training.create(
         config,
         task,

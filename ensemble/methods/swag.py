@@ -9,21 +9,19 @@ of low rank and a diagonal, of which sets of variables are drawn. Several member
 
 import functools
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
 from ensemble import pytrees
+from ensemble.config import Config
 from ensemble.methods import training
 from ensemble.methods.optimizers import descent_by
-from ensemble.runtime.algorithm import Algorithm, Between, Now, Status, Stream
-from ensemble.runtime.devices import Devices
+from ensemble.runtime.algorithm import Algorithm, Between, Status, Stream
 from ensemble.runtime.method import Method
 from ensemble.tasks.supervised import Supervised
 
@@ -59,17 +57,15 @@ class SWAGReport(training.DescentReport):
     predicts_at_end = True
 
 
-def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
+def create(config: Config, task: Supervised) -> Method:
     """Makes the method of a configuration.
 
     Raises:
         InputError: There are too few steps to collect iterates.
     """
-    swag = config.swag
-    steps = training.num_steps(config, task)
+    swag, steps = config.swag, training.num_steps(config, task.num_train_examples)
     start = steps - round(_SHARE * steps)
-    number = swag.num_iterates
-    parts = training.divided(steps - start, "swag.num_iterates", number)
+    parts = training.divided(steps - start, "swag.num_iterates", swag.num_iterates)
     # Half a cosine from the peak to a share of it, which it keeps.
     schedule = optax.cosine_decay_schedule(config.learning_rate, max(start, 1), swag.lr_factor)
     return training.create(
@@ -87,51 +83,50 @@ class _Batches:
 
     per_member = False
 
-    def __init__(self, batches: Any, count: int):
-        self._batches = batches
-        self._count = count
+    def __init__(self, batches, count):
+        self._given = batches, count
 
     @property
-    def fixed(self) -> Any:
+    def fixed(self):
         """Arrays of all steps, and what is sent of each, [steps, ...]."""
-        return self._batches.fixed, self._batches.send(0, self._count, self._count)
+        batches, count = self._given
+        return batches.fixed, batches.send(0, count, count)
 
 
 def draws_of_iterates(
-    config: ml_collections.FrozenConfigDict,
-    task: Supervised,
-    ends: np.ndarray,
-    descent: Algorithm,
-    devices: Devices,
-    numbers: Sequence[int],
+    config,
+    task,
+    ends,
+    descent,
+    devices,
+    numbers,
 ) -> Algorithm:
-    """The same members, which predict with draws of what they pass.
+    """The same members, which predict with draws around the iterates that they pass.
 
     Args:
         config: Configuration of the run.
-        task: What they learn.
+        task: Task of the members.
         ends: Steps after which an iterate is collected.
-        descent: Of members whose state has `variables`.
+        descent: Algorithm of members whose state has `variables`.
         devices: Their placement.
         numbers: Their numbers.
     """
-    number = len(ends)
-    num_draws = config.num_draws
+    number, draws = len(ends), jnp.arange(config.num_draws)
 
-    def init(now: Now, batch: Any) -> SWAGState:
+    def init(now, batch):
         moving = descent.init(now, batch)
         zeros = jnp.zeros_like(ravel_pytree(moving.variables["params"])[0])
         kept = jax.tree.map(
-            lambda leaf: jnp.repeat(leaf[None], num_draws, 0),
+            lambda leaf: jnp.repeat(leaf[None], len(draws), 0),
             pytrees.without(moving.variables, "params"),
         )
         return SWAGState(moving, kept, zeros, zeros, jnp.zeros((number, zeros.size), _DEVIATIONS))
 
-    def step(now: Now, state: SWAGState, batch: Any) -> Any:
+    def step(now, state, batch):
         moving, info = descent.step(now, state.moving, batch)
         place = jnp.sum(now.step + 1 > ends)
 
-        def collect(moments: Any) -> Any:
+        def collect(moments):
             mean, squares, deviations = moments
             flat = ravel_pytree(moving.variables["params"])[0]
             off = flat - mean
@@ -144,18 +139,18 @@ def draws_of_iterates(
         moments = jax.lax.cond(due, collect, lambda moments: moments, state[2:])
         return SWAGState(moving, state.collections, *moments), info
 
-    def parameters(now: Now, state: SWAGState) -> Any:
-        params = jax.vmap(lambda k: _drawn(now, state, k))(jnp.arange(num_draws))
+    def parameters(now, state):
+        params = jax.vmap(functools.partial(_drawn, now, state))(draws)
         return {"params": params, **state.collections}
 
-    def settle(now: Now, state: SWAGState, data: Any) -> tuple[SWAGState, jax.Array]:
+    def settle(now, state, data):
         """Statistics of each draw, of training batches."""
         fixed, sent = data
 
-        def of_draw(k: jax.Array) -> Any:
+        def of_draw(k):
             params = _drawn(now, state, k)
 
-            def one(i: jax.Array, kept: Any) -> Any:
+            def one(i, kept):
                 batch = batches.read(fixed, pytrees.at(sent, i), i)
                 key = jax.random.fold_in(jax.random.fold_in(now.key, Stream.DROPOUT), i)
                 variables = {"params": params, **kept}
@@ -165,15 +160,13 @@ def draws_of_iterates(
             first = pytrees.without(state.moving.variables, "params")
             return jax.lax.fori_loop(0, count, one, first)
 
-        kept = jax.lax.map(of_draw, jnp.arange(num_draws))
+        kept = jax.lax.map(of_draw, draws)
         return state._replace(collections=kept), jnp.int8(Status.ACTIVE)
 
     between = descent.between
     if task.traits.has_state:
         # Statistics settle by batches that members share.
-        own = ml_collections.FrozenConfigDict(
-            {**training.with_own_keys(config), "shuffle": "shared"}
-        )
+        own = Config({**training.with_own_keys(config), "shuffle": "shared"})
         count = max(training.Epochs.of(own, task.num_train_examples).steps, _MIN_BATCHES)
         batches = training.batches(own, task, devices, numbers, count)
         rest = _Batches(batches, count)
@@ -181,17 +174,16 @@ def draws_of_iterates(
     return descent._replace(init=init, step=step, parameters=parameters, between=between)
 
 
-def _drawn(now: Now, state: SWAGState, k: jax.Array) -> Any:
+def _drawn(now, state, k):
     """Parameters of a draw."""
     key = jax.random.fold_in(jax.random.fold_in(now.key, Stream.DRAWS), k)
     params, number = state.moving.variables["params"], len(state.deviations)
     sizes = [leaf.size for leaf in jax.tree.leaves(params)]
-    normal = [
+    *own, common = [
         jax.random.normal(jax.random.fold_in(key, place), (size,))
         for place, size in enumerate((*sizes, number))
     ]
     sd = jnp.sqrt(jnp.maximum(state.squares, 0) / number)
-    own = sd * jnp.concatenate(normal[:-1])
-    common = normal[-1] @ state.deviations.astype(own.dtype) / math.sqrt(number - 1)
+    shared = common @ state.deviations.astype(sd.dtype) / math.sqrt(number - 1)
     restore = ravel_pytree(params)[1]
-    return restore(state.mean + (own + common) / math.sqrt(2))
+    return restore(state.mean + (sd * jnp.concatenate(own) + shared) / math.sqrt(2))

@@ -20,7 +20,6 @@ class Trial(NamedTuple):
         name: Folder of its run in `runs`.
         settings: Keys in which it differs from the configuration of all trials.
         seconds: Cost, over all processes.
-        cpu_seconds: Likewise, of all threads.
         score: Lower is better; None: it failed, or is under way.
         failure: Why it failed; empty if it did not.
         details: Further results.
@@ -29,7 +28,6 @@ class Trial(NamedTuple):
     name: str
     settings: Mapping[str, Any]
     seconds: float = 0.0
-    cpu_seconds: float = 0.0
     score: float | None = None
     failure: str = ""
     details: Mapping[str, Any] = {}

@@ -1,38 +1,56 @@
 """Compares methods on one network and one data set at equal training steps.
 
-One network trains as configured. Each family of `ensemble.tuning.families` then has as many steps
-in all, then four and sixteen times as many, as far as the time reaches. Each is an ordinary run.
-The validation split chooses the best; the test split only says how far the others are behind it.
+One network trains as configured. Each family then has as many steps in all, then four and sixteen
+times as many, as far as the time reaches. Nothing else is tuned. Each is an ordinary run. The
+validation split chooses the best; the test split only says how far the others are behind it.
 """
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ensemble.config import build, by_path
 from ensemble.data.catalogue import complete
-from ensemble.errors import InputError, TrainingError, plural
-from ensemble.metrics import metrics_of
-from ensemble.report.evaluated_run import EvaluatedRun
+from ensemble.errors import InputError, TrainingError
 from ensemble.report.sections import grid
 from ensemble.report.table import digits
-from ensemble.storage.trials import COMPARISON, Trial
-from ensemble.storage.workdir import Workdir
-from ensemble.tuning.families import FAMILIES, SINGLE, STARTS, settings_of
-from ensemble.tuning.trials import UNWATCHED, Trials, open_trials
+from ensemble.storage.trials import COMPARISON
+from ensemble.tuning.trials import UNWATCHED, Keys, open_trials
 
-ROUNDS: tuple[int, ...] = (1, 4, 16)
+ROUNDS = (1, 4, 16)
 """Networks whose steps each family has, round after round."""
+SINGLE = "single"
+FAMILIES = (
+    *(SINGLE, "deep_ensemble", "kfold_bagging", "mc_dropout", "batch_ensemble"),
+    *("packed_ensemble", "snapshot_ensemble", "swag", "sghmc", "laplace"),
+)
+"""All families; those that start from others' networks come after these."""
+STARTS = {"sghmc": "deep_ensemble", "laplace": SINGLE}
+"""Families whose networks of the same round others start from."""
+_WIDE_PRIOR = "*kernel=normal(8/sqrt(fan_in)), *=normal(1)"
+"""The prior of `configs/mnist_sghmc.py`, with which a posterior predicts better than by He's."""
 
 
 class MethodComparison(dict[str, Any]):
-    """Result of `compare_methods`: `rounds` and the `recommendation`, shown as tables."""
+    """Result of `compare_methods`: its `rows` and the `recommendation`, shown as a table."""
 
     def __repr__(self) -> str:
-        return "\n\n".join(lines_of(self))
+        rows = self["rows"]
+        titles = ["method", "networks", "members", "validation", "test", "95% CI", "seconds"]
+        failed = [f"{row['name']} failed: {row['failure']}" for row in rows if row["failure"]]
+        return "\n\n".join([grid(titles, [*map(_cells, rows)]), *failed, self["recommendation"]])
+
+
+def _cells(row):
+    """A line of the table."""
+    scores = ["-", "failed", "", ""]
+    if details := row["details"]:
+        value, low, high = (details["test"][one] for one in ("value", "low", "high"))
+        interval = "" if low is None else f"{digits(low)} to {digits(high)}"
+        scores = [str(details["members"]), digits(row["score"]), digits(value), interval]
+    return [row["method"], str(row["times"]), *scores, f"{row['seconds']:.1f}"]
 
 
 def compare_methods(
@@ -60,7 +78,7 @@ def compare_methods(
         show_progress: If True, show the runs and the time left.
 
     Returns:
-        `rounds`, each with `rows` by validation score, and the `recommendation`.
+        `rows`, round after round by validation score, failed ones last, and the `recommendation`.
 
     Raises:
         InputError: The configuration, the data, the time or the workdir cannot be used.
@@ -71,22 +89,23 @@ def compare_methods(
     for name in chosen:
         if name not in FAMILIES:
             raise InputError(f"methods={name} is not a family; choose from {', '.join(FAMILIES)}")
-    names = {SINGLE, *chosen, *(STARTS[one] for one in chosen if one in STARTS)}
+    names = {SINGLE, *chosen, *(STARTS.get(one, SINGLE) for one in chosen)}
     families = [one for one in FAMILIES if one in names]
     base = _network(config, data)
-    rounds: list[dict[str, Any]] = []
+    rows, line = [], ""
     with open_trials(COMPARISON, base, data, time_limit, workdir, show_progress) as trials:
         for times in ROUNDS:
-            rows = [row for family in families if (row := _run(trials, family, times)) is not None]
-            is_complete = len(rows) == len(families)
-            if rows:
-                rounds.append(_judged(trials, times, rows, is_complete))
-            if not is_complete:
+            ran = {one: trial for one in families if (trial := _run(trials, one, times))}
+            ranked = sorted(ran.items(), key=lambda one: (one[1].score is None, one[1].score))
+            rows += [{"method": one, "times": times, **trial._asdict()} for one, trial in ranked]
+            if len(ran) < len(families):
+                line += " The time is over. The same command with a longer time resumes."
                 break
-    return MethodComparison(rounds=rounds, recommendation=_recommendation(rounds))
+            line = _recommendation(*ranked[0])
+    return MethodComparison(rows=rows, recommendation=line)
 
 
-def _network(config: Mapping[str, Any], data: Any) -> dict[str, Any]:
+def _network(config, data):
     """The configuration of one network, flat.
 
     Raises:
@@ -103,24 +122,71 @@ def _network(config: Mapping[str, Any], data: Any) -> dict[str, Any]:
     return dict(build({**values, **UNWATCHED}, single).values)
 
 
-def _run(trials: Trials, family: str, times: int) -> Trial | None:
+def settings_of(family: str, config: Keys, steps: int, times: int) -> dict[str, Any]:
+    """Returns the keys with which a family spends the steps of some networks.
+
+    Args:
+        family: Name in `FAMILIES`.
+        config: Configuration that is compared.
+        steps: Steps of one network.
+        times: Number of networks whose steps it spends.
+    """
+    if family == "laplace":  # It trains nothing.
+        return {"method": family}
+    several = {SINGLE: 1, "deep_ensemble": max(2, times), "kfold_bagging": max(4, times)}
+    several["swag"] = times
+    number = several.get(family, max(1, times // 2))  # The others bear twice the length.
+    length = max(1, steps * times // number)
+    keys = {"method": "deep_ensemble" if family == SINGLE else family}
+    if family == "sghmc":
+        return {**keys, "num_chains": number, **_cyclical(config, length)}
+    own = {
+        "kfold_bagging": {
+            "kfold_bagging.folds": number,
+            "early_stopping_epochs": config.get("early_stopping_epochs") or 40,
+        },
+        "mc_dropout": {"dropout": 0.1} if config.get("dropout") == 0 else {},
+        "snapshot_ensemble": {"snapshot_ensemble.num_cycles": min(5, max(2, length // 20))},
+        "swag": {"swag.num_iterates": min(20, max(2, length // 4))},
+    }
+    keys |= {"num_steps": length, "num_epochs": 0, "ensemble_size": number}
+    return keys | own.get(family, {})
+
+
+def _cyclical(config, steps):
+    """One cycle, which descends like networks by plain gradients."""
+    draws = min(20, max(1, steps // 2))
+    apart = max(1, (steps - steps // 4) // draws)
+    keys = {
+        "sgmcmc.schedule": "cyclical",
+        "sgmcmc.num_burn_in": max(0, steps - draws * apart),
+        "sgmcmc.num_samples": draws,
+        "sgmcmc.steps_per_draw": apart,
+    }
+    if config["prior"] == "none":
+        keys["prior"] = _WIDE_PRIOR
+    if config["optimizer"] != "sgd":
+        keys["learning_rate"] = 0.05
+    return keys
+
+
+def _run(trials, family, times):
     """Runs a family in a round; returns None if the time is over."""
-    name = f"{family}_{times}"
-    is_first = name == f"{SINGLE}_1"
+    name, first = f"{family}_{times}", f"{SINGLE}_1"
     settings: dict[str, Any] = {}
-    if not is_first:  # It trains as configured, and the others as long.
-        steps = trials.folder(f"{SINGLE}_1").newest_step
+    if name != first:  # It trains as configured, and the others as long.
+        steps = trials.folder(first).newest_step
         settings |= settings_of(family, trials.config, steps, times)
     if family in STARTS:
         start = trials.folder(f"{STARTS[family]}_{times}")
         settings["init_from"] = os.path.abspath(start.path)
     trial = trials.run(name, settings, _score, must_end=times == ROUNDS[0])
-    if is_first and trial is not None and trial.failure:
+    if name == first and trial is not None and trial.failure:
         raise TrainingError(trial.failure)
     return trial
 
 
-def _score(out: Workdir, report: Mapping[str, Any]) -> tuple[float, Mapping[str, Any]]:
+def _score(out, report):
     """The validation score of a run, its CRPS or else its NLL, and its score of the test split.
 
     Raises:
@@ -135,65 +201,14 @@ def _score(out: Workdir, report: Mapping[str, Any]) -> tuple[float, Mapping[str,
             "split. Set config.train_on_all=False, and one target with a likelihood such as "
             "'gaussian'"
         )
-    test = metrics["test"][name]
-    members = len(report["active_members"])
-    return found[name]["value"], {"metric": name, "members": members, "test": test}
+    members, test = len(report["active_members"]), metrics["test"][name]
+    return found[name]["value"], {"members": members, "test": test}
 
 
-def _judged(trials: Trials, times: int, rows: Sequence[Trial], is_complete: bool) -> dict[str, Any]:
-    """A round: its rows by validation score, failed ones last, and which are worse than the first.
-
-    Worse is one whose test score is larger, by intervals that hold together (Bonferroni).
-    """
-    ranked = sorted(rows, key=lambda one: math.inf if one.score is None else one.score)
-    worse = {one.name: False for one in ranked}
-    if is_complete and ranked[0].details:
-        well = [one for one in ranked if one.details]
-        tests = [EvaluatedRun(trials.folder(one.name).path).test for one in well]
-        metric = metrics_of(tests[0].predictive)[well[0].details["metric"]]
-        first, *others = [metric.terms(p, targets) for p, targets, _ in tests]
-        level = 1 - 0.05 / max(len(others), 1)
-        for trial, terms in zip(well[1:], others, strict=True):
-            worse[trial.name] = metric.difference(first, terms, level=level).above()
-    entries = [
-        {**one._asdict(), "method": one.name.removesuffix(f"_{times}"), "is_worse": worse[one.name]}
-        for one in ranked
-    ]
-    return {"times": times, "is_complete": is_complete, "rows": entries}
-
-
-def _recommendation(rounds: Sequence[Mapping[str, Any]]) -> str:
-    """Which method to use, from the longest complete round, and how sure that is."""
-    rows = next(one["rows"] for one in reversed(rounds) if one["is_complete"])
-    worse = [row["method"] for row in rows if row["is_worse"]]
+def _recommendation(method, trial):
+    """Which method to use, the best of a complete round, and how sure that is."""
     return (
-        f"Use {rows[0]['method']} (runs/{rows[0]['name']}): its validation score is lowest, "
-        f"{digits(rows[0]['score'])}. Worse on the test split: {', '.join(worse) or 'none'}, by "
-        "intervals over test rows, of one seed."
+        f"Use {method} (runs/{trial.name}): its validation score is lowest, "
+        f"{digits(trial.score)}, of one seed. `ensemble evaluate --compare` shows which "
+        "differences on the test split are significant."
     )
-
-
-def lines_of(result: Mapping[str, Any]) -> list[str]:
-    """Paragraphs of a comparison: a table of each round, and the recommendation."""
-    lines = []
-    titles = ["method", "members", "validation", "test", "95% CI", "verdict", "seconds"]
-    for one in result["rounds"]:
-        lines.append(f"Training steps of {plural(one['times'], 'network')} each")
-        lines.append(grid([*titles, "CPU seconds"], [_cells(row) for row in one["rows"]]))
-        lines += [
-            f"{row['method']} failed: {row['failure']}" for row in one["rows"] if row["failure"]
-        ]
-        if not one["is_complete"]:
-            lines.append("The time is over. The same command with a longer time resumes.")
-    return [*lines, result["recommendation"]]
-
-
-def _cells(row: Mapping[str, Any]) -> list[str]:
-    """A line of a table."""
-    scores = ["-", "failed", "", "", ""]
-    if details := row["details"]:
-        value, low, high = (details["test"][one] for one in ("value", "low", "high"))
-        test = [digits(value), "" if low is None else f"{digits(low)} to {digits(high)}"]
-        verdict = "worse" if row["is_worse"] else ""
-        scores = [str(details["members"]), digits(row["score"]), *test, verdict]
-    return [row["method"], *scores, f"{row['seconds']:.1f}", f"{row['cpu_seconds']:.1f}"]

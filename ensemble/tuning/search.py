@@ -1,9 +1,15 @@
 """Fits a table as well as a time allows: configurations are tried, and the best are mixed.
 
-The first configuration is the default of tables. `ensemble.tuning.halving` proposes the next ones,
-by the loss of training rows that members of `kfold_bagging` hold out. Of all runs, greedy selection
-takes those that predict these rows best together, each with a weight (Caruana et al. 2004). The
-order of trials does not depend on the time, which only ends it.
+A trial trains a family: networks of one configuration by `kfold_bagging`, which hold out all
+training rows between them. The first family is the default of tables. Then come rounds of
+successive halving (Jamieson and Talwalkar 2016, arXiv:1502.07943): new families train for a quarter
+of the epochs, the better half of them for a half, and the better half of these for all. Each round
+has twice as many families as the one before. Every trial trains from the start, because a schedule
+ends where its trial ends.
+
+Families are compared by the loss of the rows that their members hold out. Of all runs, greedy
+selection takes those that predict these rows best together, each with a weight (Caruana et al.
+2004). The order of trials does not depend on the time, which only ends it.
 """
 
 from __future__ import annotations
@@ -12,7 +18,7 @@ import functools
 import itertools
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,29 +26,74 @@ import numpy as np
 from ensemble.config import build, by_path
 from ensemble.config.builtin import MODELS
 from ensemble.configs import tabular
+from ensemble.data.batches import SEARCH_STREAM, seeded_generator
 from ensemble.errors import InputError, TrainingError, plural
 from ensemble.predictor import ensemble_of
 from ensemble.report.evaluated_run import EvaluatedRun
 from ensemble.report.sections import grid
 from ensemble.run.progress import duration
 from ensemble.run.results import TrainResult
-from ensemble.selection import choose, selected_lines, write_chosen
+from ensemble.selection import choose, write_chosen
 from ensemble.storage.predictions import HELD_OUT, read_held_out
 from ensemble.storage.trials import SEARCH
-from ensemble.storage.workdir import Workdir
-from ensemble.tuning.halving import proposals
-from ensemble.tuning.trials import UNWATCHED, Trials, open_trials
+from ensemble.tuning.trials import UNWATCHED, Keys, open_trials
 
 _METHOD = "kfold_bagging"
 _MOST_FAILURES = 5
 """Trials, after which a search ends if none succeeded."""
+_DEFAULT_MODEL = "mlp"
+_FIRST_ROUND = 4
+_LENGTHS = (4, 2, 1)
+"""Parts of the epochs that a family trains for, from rung to rung."""
+_DRAWS = 20
+"""Settings that are drawn and all known already, after which there are no others."""
+_FIRST: tuple[Keys, ...] = (
+    {"mlp.embedding": "piecewise_linear", "mlp.widths": "128,128"},
+    {"mlp.widths": "256,256", "learning_rate": 1e-3},
+    {"mlp.embedding": "periodic", "mlp.widths": "256,256", "learning_rate": 2e-3},
+    {
+        "mlp.embedding": "piecewise_linear",
+        "mlp.widths": "128,128",
+        "num_estimators": 8,
+        "batch_size": 128,
+    },
+)
+"""The families of the first round."""
+_SHARED = 0.2
+"""The share of drawn families whose members consist of estimators, which take longer."""
+_WIDTHS = ("64,64", "128,128", "256,256", "128,128,128", "256,256,256")
 
 
 class SearchResult(TrainResult):
     """Result of `ensemble.search`: that of `ensemble.train`, shown as what was tried."""
 
     def __repr__(self) -> str:
-        return "\n\n".join(lines_of(self.report))
+        search, found = self.report["search"], self.report["selection"]
+        trials = search["trials"]
+        rows = [
+            [
+                ", ".join(f"{k.removeprefix('mlp.')}={v}" for k, v in one["settings"].items()),
+                "failed" if one["score"] is None else f"{one['score']:.4f}",
+                f"{one['seconds']:.0f}",
+                f"{one['weight']:.2f}",
+            ]
+            for one in sorted(trials, key=lambda one: (one["score"] is None, one["score"]))
+        ]
+        table = grid(("settings", "NLL", "seconds", "weight"), rows)
+        spent, limit = map(duration, (search["seconds"], search["time_limit"]))
+        alone = min(one["nll"] for one in found["runs"])
+        lines = [
+            f"{plural(len(trials), 'trial')} took {spent} of {limit}.",
+            f"Selection of {self.report['num_members']}: NLL {found['nll']:.4f} on the rows held "
+            f"out, which decided, versus {alone:.4f} for the best run alone.",
+        ]
+        if test := self.report["metrics"].get("test"):
+            lines.append(f"Test split: NLL {test['nll']['value']:.4f}.")
+        if trials[0]["details"].get("is_cut"):
+            lines.append(
+                "The time was over in the first trial. The same call with a longer time resumes it."
+            )
+        return "\n".join([table, "", *lines])
 
 
 def search(
@@ -102,24 +153,22 @@ def search(
     return result
 
 
-def _try(trials: Trials, given: Mapping[str, Any]) -> None:
+def _try(trials, given):
     """Tries what is proposed until the time is over, nothing is left, or all fails."""
     proposed = proposals(trials.config["seed"], trials.config["num_epochs"], given)
-    last: float | None = None
+    score, last = functools.partial(_loss, trials), None
     for number in itertools.count():
         try:
             settings = proposed.send(last)
         except StopIteration:
             return
-        trial = trials.run(f"{number:03d}", settings, functools.partial(_loss, trials))
+        trial = trials.run(f"{number:03d}", settings, score)
         if trial is None or (number >= _MOST_FAILURES and not trials.scored):
             return
         last = math.inf if trial.score is None else trial.score
 
 
-def _loss(
-    trials: Trials, out: Workdir, report: Mapping[str, Any]
-) -> tuple[float, Mapping[str, Any]]:
+def _loss(trials, out, report):
     """The mean loss of a run, on the rows that the first run holds out.
 
     Raises:
@@ -134,44 +183,90 @@ def _loss(
     return float(losses[known].mean()), {}
 
 
-def _result(trials: Trials) -> SearchResult:
+def _result(trials):
     """Mixes what was tried, and writes it."""
-    done = trials.scored
+    done, out = trials.scored, trials.out
     if not done:
         raise TrainingError(f"nothing could be trained: {trials.ended[-1].failure}")
     runs = [EvaluatedRun(trials.folder(one.name).path) for one in done]
-    report = write_chosen(trials.out, runs, choose(runs, HELD_OUT))
+    report = write_chosen(out, runs, choose(out, runs, HELD_OUT))
     chosen = zip(done, report["selection"]["runs"], strict=True)
     weights = {one.name: sum(run["weights"]) for one, run in chosen}
-    report["search"] = {
-        "time_limit": trials.limit,
-        "seconds": trials.spent,
-        "trials": [{**one._asdict(), "weight": weights.get(one.name, 0.0)} for one in trials.ended],
+    tried = [{**one._asdict(), "weight": weights.get(one.name, 0.0)} for one in trials.ended]
+    report["search"] = {"time_limit": trials.limit, "seconds": trials.spent, "trials": tried}
+    out.manifest.write(out.report, report)
+    return SearchResult(report, ensemble_of(out, trials.config.get("num_devices")))
+
+
+# What is tried, and in which order: a function of the seed and of how earlier trials went.
+
+
+def _draw(rng):
+    """Draws the settings of a family."""
+    is_embedded = bool(rng.choice([False, True]))
+    found = {
+        "mlp.widths": str(rng.choice(_WIDTHS)),
+        "mlp.activation": str(rng.choice(["relu", "silu"])),
+        "dropout": float(rng.choice([0.0, 0.0, 0.1, 0.2])),
+        "learning_rate": _rounded(rng.uniform(-3, -2)),
+        "weight_decay": _rounded(rng.uniform(-5, -2)),
+        "batch_size": int(rng.choice([32, 128])),
     }
-    trials.out.manifest.write(trials.out.report, report)
-    predictor = ensemble_of(trials.out, trials.config.get("num_devices"))
-    return SearchResult(dict(report), predictor)
+    if rng.random() < _SHARED:
+        found["num_estimators"] = 8
+    if is_embedded:
+        found["mlp.embedding"] = str(rng.choice(["piecewise_linear", "periodic"]))
+        found["mlp.embedding_size"] = int(rng.choice([8, 16]))
+    return found
 
 
-def lines_of(report: Mapping[str, Any]) -> list[str]:
-    """Paragraphs of what was tried and chosen."""
-    search = report["search"]
-    trials = search["trials"]
-    rows = [
-        [
-            ", ".join(f"{key.removeprefix('mlp.')}={one}" for key, one in one["settings"].items()),
-            "failed" if one["score"] is None else f"{one['score']:.4f}",
-            f"{one['seconds']:.0f}",
-            f"{one['cpu_seconds']:.0f}",
-            f"{one['weight']:.2f}",
-        ]
-        for one in sorted(trials, key=lambda one: (one["score"] is None, one["score"]))
-    ]
-    table = grid(("settings", "NLL", "seconds", "CPU seconds", "weight"), rows)
-    spent, limit = map(duration, (search["seconds"], search["time_limit"]))
-    lines = [f"{plural(len(trials), 'trial')} took {spent} of {limit}.", *selected_lines(report)]
-    if trials[0]["details"].get("is_cut"):
-        lines.append(
-            "The time was over in the first trial. The same call with a longer time resumes it."
-        )
-    return [table, "\n".join(lines)]
+def proposals(seed: int, num_epochs: int, fixed: Keys) -> Generator[Keys, Any, None]:
+    """Yields what to try next, and is sent the held-out NLL of it: infinite of one that failed.
+
+    Args:
+        seed: Seed of what is drawn.
+        num_epochs: Epochs that families train for in the end.
+        fixed: Keys that all families have, with their values.
+
+    Yields:
+        Settings of a family, with `num_epochs`.
+    """
+    yield {"num_epochs": num_epochs}
+    drawn = _families(seed, fixed)
+    for size in (_FIRST_ROUND * 2**k for k in itertools.count()):
+        families = list(itertools.islice(drawn, size))
+        if not families:
+            return
+        for part in _LENGTHS:
+            ranked = []
+            for k, family in enumerate(families):
+                loss = yield {**family, "num_epochs": max(1, num_epochs // part)}
+                if loss < math.inf:
+                    ranked.append((loss, k))
+            better = sorted(ranked)[: math.ceil(len(ranked) / 2)]
+            families = [families[k] for _, k in better]
+
+
+def _families(seed, fixed):
+    """Yields new families, which leave alone what is fixed, and keys of another network."""
+    is_other = fixed.get("model", _DEFAULT_MODEL) != _DEFAULT_MODEL
+    known: list[Keys] = [{}]
+    for number in itertools.count():
+        rng = seeded_generator(SEARCH_STREAM, seed, number)
+        for settings in [*_FIRST[number : number + 1], *(_draw(rng) for _ in range(_DRAWS))]:
+            own = {
+                key: one
+                for key, one in settings.items()
+                if key not in fixed and not (is_other and key.startswith(f"{_DEFAULT_MODEL}."))
+            }
+            if own not in known:
+                break
+        else:
+            return  # What is fixed leaves nothing else to try.
+        known.append(own)
+        yield own
+
+
+def _rounded(exponent):
+    """A power of ten in two digits, which are easy to read and to copy."""
+    return float(f"{10**exponent:.1e}")

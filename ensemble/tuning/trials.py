@@ -38,10 +38,12 @@ _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 _LEAST_SHARE = 0.5
 """Share of the shortest trial that must be left of the time for another one to begin: the first
 seconds of a trial compile, and cannot be cut short."""
-UNWATCHED: Mapping[str, Any] = {"eval_every_epochs": 10**9}
+UNWATCHED = {"eval_every_epochs": 10**9}
 """Keys by which a trial is evaluated at its end alone."""
 
-Score = Callable[[Workdir, Mapping[str, Any]], tuple[float, Mapping[str, Any]]]
+Keys = Mapping[str, Any]
+"""Keys of a configuration, flat, or other entries by name."""
+Score = Callable[[Workdir, Keys], tuple[float, Keys]]
 """Returns the score of a finished run, lower is better, and details, from its results.json."""
 
 
@@ -52,17 +54,17 @@ class Trials:
     Attributes:
         out: Its workdir, open.
         purpose: `SEARCH` or `COMPARISON`.
-        config: Configuration of all trials, flat.
+        config: Configuration of all trials.
         data: As of `ensemble.train`.
         limit: Seconds in all.
         stop: Asked to stop the trial under way.
         show_progress: As of `ensemble.train`.
-        table: What was tried so far, by name, in its order.
+        table: Trials so far, by name, in their order.
     """
 
     out: Workdir
     purpose: str
-    config: Mapping[str, Any]
+    config: Keys
     data: Any
     limit: float
     stop: signals.Stop
@@ -84,7 +86,7 @@ class Trials:
         """Trials that have ended well."""
         return [one for one in self.ended if one.score is not None]
 
-    def folder(self, name: str) -> Workdir:
+    def folder(self, name) -> Workdir:
         """Workdir of a trial."""
         return Workdir(self.out.path / "runs" / name)
 
@@ -94,10 +96,10 @@ class Trials:
         Raises:
             InputError: The table is damaged, or of another configuration or data.
         """
-        path = self.out.path
-        if not trials_file(self.out).exists():
+        path, file = self.out.path, trials_file(self.out)
+        if not file.exists():
             return
-        content = self.out.manifest.read(trials_file(self.out))
+        content = self.out.manifest.read(file)
         if changed := differences(content["config"], self.config):
             raise InputError(
                 f"{path} holds a {content['purpose']} with another configuration: "
@@ -111,9 +113,7 @@ class Trials:
             remedy = "restore the data, or choose another --workdir"
             check_same_data(str(path), learned, here, remedy)
 
-    def run(
-        self, name: str, settings: Mapping[str, Any], score: Score, must_end: bool = False
-    ) -> Trial | None:
+    def run(self, name: str, settings: Keys, score: Score, must_end: bool = False) -> Trial | None:
         """Runs a trial, or returns what the table has of it.
 
         Args:
@@ -130,29 +130,27 @@ class Trials:
             InputError: No trial has ended well yet, and the data or the configuration are why.
             Interrupted: SIGTERM or Ctrl-C.
         """
-        known = self.table.get(name, Trial(name, settings))
-        left = self.limit - self.spent
+        trial = Trial(name, settings)
+        known, left = self.table.get(name, trial), self.limit - self.spent
         if known.has_ended and (left <= 0 or not known.details.get("is_cut")):
             return known
         others = [one.seconds for one in self.scored if one is not known]
         is_first = not others
         if not (must_end or is_first) and left <= _LEAST_SHARE * min(others):
             return None
-        self._say(f"{self.purpose}: trying {name}, {duration(max(0.0, left))} left")
-        began = time.monotonic()
-        cpu = time.process_time()
+        left = max(left, 0.0)
+        self._say(f"{self.purpose}: trying {name}, {duration(left)} left")
+        began, folder = time.monotonic(), self.folder(name)
         ask = self.stop.finish if is_first else self.stop.note
-        seconds = threading.TIMEOUT_MAX if must_end else max(left, 0.0)
-        timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), ask)
+        most = threading.TIMEOUT_MAX
+        timer = threading.Timer(most if must_end else min(left, most), ask)
         timer.daemon = True
         timer.start()
-        path = os.fspath(self.folder(name).path)
-        trial = Trial(name, settings)
         try:
             with shown_with_the_result():
-                values = build(self.config, settings).values
+                values, path = build(self.config, settings).values, os.fspath(folder.path)
                 report = train(values, self.data, path, show_progress=self.show_progress).report
-            value, details = score(self.folder(name), report)
+            value, details = score(folder, report)
             if not math.isfinite(value):
                 raise TrainingError("its score is infinite")
             cut = {"is_cut": True} if self.stop.finishes() else {}
@@ -167,15 +165,12 @@ class Trials:
             return None
         finally:
             timer.cancel()
-            trial = trial._replace(
-                seconds=known.seconds + time.monotonic() - began,
-                cpu_seconds=known.cpu_seconds + time.process_time() - cpu,
-            )
+            trial = trial._replace(seconds=known.seconds + time.monotonic() - began)
             self._keep(trial)
         self._say(f"{name}: {trial.failure or f'{trial.score:.4f}'}")
         return trial
 
-    def _keep(self, trial: Trial) -> None:
+    def _keep(self, trial):
         """Enters a trial, and writes the table if there is something to resume."""
         self.table[trial.name] = trial
         if self.ended or self.folder(trial.name).config.exists():
@@ -183,7 +178,7 @@ class Trials:
             content = {"purpose": self.purpose, "config": self.config, "trials": trials}
             self.out.manifest.write(trials_file(self.out), content)
 
-    def _say(self, line: str) -> None:
+    def _say(self, line):
         """Shows a line that stays, between two trials."""
         with open_display(self.show_progress):
             logger.info("%s", line, extra={"stays": True})
@@ -192,8 +187,8 @@ class Trials:
 @contextlib.contextmanager
 def open_trials(
     purpose: str,
-    config: Mapping[str, Any],
-    data: Any,
+    config: Keys,
+    data,
     time_limit: float | str,
     workdir: str | os.PathLike[str] | None,
     show_progress: bool,

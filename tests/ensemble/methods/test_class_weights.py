@@ -7,7 +7,7 @@ from conftest import small_config
 from run_parts import task_of
 
 from ensemble.methods import linear_start
-from ensemble.methods.folds import make_folds
+from ensemble.methods.kfold_bagging import make_folds
 
 CONFIG = small_config(
     method="kfold_bagging",
@@ -38,6 +38,6 @@ def test_members_start_from_the_linear_model_of_rows_as_they_come(likelihood):
         found = linear_start.fit(task, make_folds(task.dataset, 2, 0), np.ones(5000))
         seen = task.prepare(jnp.asarray(data["train_inputs"]))
         said.append(
-            task.likelihood.predict({}, seen @ found.kernel[0] + found.bias[0])["log_probs"]
+            task.likelihood.predict({}, seen @ found["kernel"][0] + found["bias"][0])["log_probs"]
         )
     np.testing.assert_allclose(*said, atol=1e-4)

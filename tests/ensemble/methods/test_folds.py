@@ -6,7 +6,7 @@ import numpy as np
 
 from ensemble.data.dataset import dataset_from_arrays
 from ensemble.data.source import Strata
-from ensemble.methods.folds import make_folds
+from ensemble.methods.kfold_bagging import make_folds
 
 
 def source(num_rows=90, strata=None, **arrays):

@@ -13,8 +13,7 @@ from ensemble import InputError
 from ensemble.likelihoods.classes import Categorical
 from ensemble.likelihoods.numbers import Gaussian
 from ensemble.methods import kfold_bagging
-from ensemble.methods.folds import Folds, make_folds
-from ensemble.methods.kfold_bagging import fitted_factor, mixtures
+from ensemble.methods.kfold_bagging import Folds, fitted_factor, make_folds, mixtures
 from ensemble.storage.predictions import read_held_out
 from ensemble.storage.workdir import Workdir
 

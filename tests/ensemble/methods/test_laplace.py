@@ -11,8 +11,7 @@ from run_parts import task_of, validated
 import ensemble
 from ensemble.config.pieces import path_of
 from ensemble.fitted import OWN as OF_METHOD
-from ensemble.methods.laplace import Approximation, predict
-from ensemble.methods.laplace_structures import LowRank
+from ensemble.methods.laplace import Approximation, LowRank, predict
 from ensemble.tasks.supervised import OWN
 
 STRUCTURES = ("last_layer", "last_layer_kronecker", "diagonal", "kronecker", "low_rank")

@@ -9,7 +9,7 @@ from run_parts import task_of as created
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from ensemble.methods import linear_start
-from ensemble.methods.folds import make_folds
+from ensemble.methods.kfold_bagging import make_folds
 
 
 def task_of(data, **keys):
@@ -33,7 +33,8 @@ def outputs_of(task, found, folds):
     """What each fold's model puts out for the rows held out, [N, K]."""
     inputs = np.asarray(task.prepare(jnp.asarray(task.dataset.splits["train"].inputs)))
     outputs = [
-        inputs[[i]] @ found.kernel[fold] + found.bias[fold] for i, fold in enumerate(folds.of_rows)
+        inputs[[i]] @ found["kernel"][fold] + found["bias"][fold]
+        for i, fold in enumerate(folds.of_rows)
     ]
     return np.concatenate(outputs).astype(np.float32)
 
@@ -59,10 +60,10 @@ def test_numbers_are_ridge_regression_of_the_other_rows(name):
         Ridge(alpha=penalty * len(rows)).fit(inputs[rows], y[rows])
         for penalty in np.logspace(-4, 2, 7)
     ]
-    gaps = [np.abs(found.kernel[1][:, 0] - fit.coef_).max() for fit in fits]
+    gaps = [np.abs(found["kernel"][1][:, 0] - fit.coef_).max() for fit in fits]
     assert min(gaps) < 1e-5
     assert np.argmin(gaps) < 3  # There is little noise to fear.
-    assert (found.kernel[..., 1] == 0).all()
+    assert (found["kernel"][..., 1] == 0).all()
     outputs = outputs_of(task, found, folds)
     losses = losses_of(task, found, folds)
     own = task.likelihood.init(jax.random.key(0))

@@ -13,7 +13,7 @@ from run_parts import classification, validated
 from ensemble import InputError, networks
 from ensemble.data import dataset_from_arrays
 from ensemble.likelihoods.classes import Categorical
-from ensemble.methods.descent import make_objective
+from ensemble.methods.training import make_objective
 from ensemble.networks.linen import LinenNetwork
 from ensemble.priors import parse_prior
 from ensemble.tasks.supervised import Supervised, check_network, make_likelihood

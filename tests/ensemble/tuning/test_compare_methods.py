@@ -9,7 +9,7 @@ import ensemble
 from ensemble import InputError
 from ensemble.config import build
 from ensemble.tuning import compare_methods as module
-from ensemble.tuning.families import FAMILIES, STARTS, settings_of
+from ensemble.tuning.compare_methods import FAMILIES, STARTS, settings_of
 
 CONFIG = {
     "model": "mlp",
@@ -71,25 +71,6 @@ def test_all_networks_of_a_family_take_as_many_steps_together(family, times):
     assert steps == pytest.approx(1000 * times, rel=0.01)
 
 
-def row(method, score, is_worse=False):
-    estimate = {"value": score, "low": score - 0.1, "high": score + 0.1}
-    details = {"metric": "nll", "members": 4, "test": estimate}
-    entry = {"method": method, "name": f"{method}_1", "score": score, "failure": ""}
-    return {**entry, "seconds": 9.0, "cpu_seconds": 8.0, "details": details, "is_worse": is_worse}
-
-
-def test_the_recommendation_is_of_the_longest_complete_round():
-    rows = [row("swag", 0.3), row("single", 0.4), row("laplace", 0.5, is_worse=True)]
-    rounds = [{"times": 1, "is_complete": True, "rows": rows}]
-    rounds.append({"times": 4, "is_complete": False, "rows": rows[:1]})
-    found = module._recommendation(rounds)
-    assert "Use swag (runs/swag_1): its validation score is lowest, 0.3" in found
-    assert "Worse on the test split: laplace, by" in found
-    shown = repr(module.MethodComparison(rounds=rounds, recommendation=found))
-    assert "0.2000 to 0.4000" in shown
-    assert "The time is over" in shown
-
-
 def of_no_dropout(family, *arguments):
     keys = settings_of(family, *arguments)
     return {**keys, "dropout": 0.0} if family == "mc_dropout" else keys
@@ -103,8 +84,8 @@ def test_methods_are_compared_a_failed_one_is_a_row_and_more_time_goes_on(tmp_pa
     monkeypatch.setattr(module, "ROUNDS", (1, 2))
     work = tmp_path / "out"
     first = ensemble.compare_methods(CONFIG, "1s", work, table(), **QUIET)
-    assert [one["times"] for one in first["rounds"]] == [1]
-    rows = {one["method"]: one for one in first["rounds"][0]["rows"]}
+    assert {one["times"] for one in first["rows"]} == {1}
+    rows = {one["method"]: one for one in first["rows"]}
     assert "noise" in rows["mc_dropout"]["failure"]
     report = json.loads((work / "runs/deep_ensemble_1/results.json").read_text())
     assert rows["deep_ensemble"]["details"]["members"] == report["num_members"] == 2
@@ -112,12 +93,13 @@ def test_methods_are_compared_a_failed_one_is_a_row_and_more_time_goes_on(tmp_pa
     scores = {name: one["score"] for name, one in rows.items() if one["score"]}
     best = min(scores, key=scores.get)
     assert f"Use {best} " in first["recommendation"]
-    assert not rows[best]["is_worse"]
+    assert "The time is over" in repr(first)
+    assert first["rows"][0]["method"] == best
 
     before = (work / "runs/single_1/results.json").stat().st_mtime_ns
     again = ensemble.compare_methods(CONFIG, "2h", work, table(), methods=["laplace"], **QUIET)
-    assert [one["times"] for one in again["rounds"]] == [1, 2]
     assert (work / "runs/single_1/results.json").stat().st_mtime_ns == before
-    assert {one["method"] for one in again["rounds"][1]["rows"]} == {"single", "laplace"}
+    found = [(one["times"], one["method"]) for one in again["rows"]]
+    assert sorted(found) == [(k, name) for k in (1, 2) for name in ("laplace", "single")]
     with pytest.raises(InputError, match="another configuration: batch_size: 32 -> 64"):
         ensemble.compare_methods({**CONFIG, "batch_size": 64}, "1h", work, table(), **QUIET)

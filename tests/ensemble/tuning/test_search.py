@@ -8,7 +8,7 @@ from ensemble.selection import loss
 from ensemble.storage.predictions import read_held_out
 from ensemble.storage.workdir import Workdir
 from ensemble.tuning import search as module
-from ensemble.tuning.halving import proposals
+from ensemble.tuning.search import proposals
 
 CONFIG = {
     "num_epochs": 4,

@@ -15,7 +15,7 @@ from ensemble.errors import Interrupted, TrainingError
 from ensemble.storage.trials import SEARCH, purpose_of
 from ensemble.storage.workdir import Workdir
 from ensemble.tuning import trials as module
-from ensemble.tuning.halving import proposals
+from ensemble.tuning.search import proposals
 from ensemble.tuning.trials import open_trials, parse_seconds
 
 CONFIG = {"method": "deep_ensemble", "num_devices": 1, "seed": 0}
@@ -64,7 +64,7 @@ def attempt(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "complete", lambda config, overrides, data: (data, config))
     threads = types.SimpleNamespace(Timer=clock.timer, TIMEOUT_MAX=threading.TIMEOUT_MAX)
     monkeypatch.setattr(module, "threading", threads)
-    fake = types.SimpleNamespace(monotonic=lambda: clock.now, process_time=lambda: clock.now)
+    fake = types.SimpleNamespace(monotonic=lambda: clock.now)
     monkeypatch.setattr(module, "time", fake)
     monkeypatch.setattr(Workdir, "read_report", lambda work: Trained.report)
 
