@@ -79,7 +79,7 @@ def measure(
     if processes.is_main():
         rate = report["timing"]["member_examples_per_second"]
         if kind == "hmc":
-            rate = report["posterior"]["gradients_per_second"]
+            rate /= report["num_train_examples"]  # Gradients of single chains on all data.
         print(json.dumps({"rate": rate}), flush=True)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import scipy.signal
 
 from ensemble.draws import diagnostics
-from ensemble.draws.predictive_error import error_of_draws
+from ensemble.draws.diagnostics import error_of_draws
 from ensemble.metrics.abstention import MAX_ERROR, Rule, fit_abstention
 from simulations.worlds import Arrays
 
@@ -52,7 +52,7 @@ def chains_do_not_disagree(
     """Whether equal chains are not said to disagree, in any of ten scalars."""
     scalars = {str(i): autoregressive(rng, num_chains, num_draws, correlation) for i in range(10)}
     found = diagnostics.summarise(scalars)
-    verdict = diagnostics.judge_chains(found.rhat_max, found.ess_min)
+    verdict = diagnostics.judge_chains(found.rhat_max, found.ess_bulk_min, found.ess_tail_min)
     return verdict != diagnostics.DISAGREE
 
 

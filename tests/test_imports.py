@@ -24,7 +24,7 @@ OTHERS = [
     "ensemble.methods.chains",
     "ensemble.likelihoods.several",
     "ensemble.methods.given_weights",
-    "ensemble.methods.langevin",
+    "ensemble.methods.sgmcmc",
     "ensemble.networks.frozen",
     "ensemble.networks.functions",
     "ensemble.networks.mlp",

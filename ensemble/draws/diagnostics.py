@@ -1,4 +1,4 @@
-"""Convergence of chains by ArviZ: R-hat, ESS, MCSE and LOO; draws in the form that ArviZ takes.
+"""What draws are worth, by ArviZ: R-hat, ESS, MCSE and LOO; draws in the form that ArviZ takes.
 
 R-hat and ESS are rank-normalised (Vehtari et al. 2021, https://doi.org/10.1214/20-BA1221). This
 module alone knows that there are two generations of ArviZ: 0.2x, the last one for Python 3.11, and
@@ -9,12 +9,14 @@ is first needed.
 import functools
 import math
 import warnings
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from etils import epath
+from numpy.typing import NDArray
 
+from ensemble.draws.store import LOG_PROB
 from ensemble.storage.files import write_file
 
 MIN_DRAWS = 4
@@ -33,6 +35,13 @@ TOO_FEW = "hold too few independent draws"
 """What can be said of chains."""
 NORMAL_95 = 1.96
 """Standard errors on either side of an estimate that an interval of 95% reaches."""
+_STATIONARY = 1.1
+"""R-hat of a chain's halves, below which it is taken to stay where it is."""
+ERROR = "posterior/predictive/error"
+"""Name of the predictive error among the scalars of a run that goes on."""
+_REACH = 2.13
+"""Standard errors of a bound of 95%: Student's on 15 degrees of freedom, for densities are skewed,
+and their errors known the less."""
 
 SAMPLE_STATS = {
     "log_density": "lp",
@@ -92,13 +101,8 @@ class Diagnostics(NamedTuple):
     num_constant: int
     scalars: dict[str, ScalarDiagnostics]
 
-    @property
-    def ess_min(self) -> float:
-        """The least ESS of bulk and tails, over the scalars."""
-        return float(np.min([self.ess_bulk_min, self.ess_tail_min]))  # NaN is the least.
 
-
-def summarise(scalars: Mapping[str, np.ndarray]) -> Diagnostics:
+def summarise(scalars: Mapping[str, NDArray]) -> Diagnostics:
     """Diagnoses the draws after the warm-up.
 
     Args:
@@ -107,10 +111,11 @@ def summarise(scalars: Mapping[str, np.ndarray]) -> Diagnostics:
     Returns:
         The diagnostics.
     """
-    varying = {}
-    for name, values in scalars.items():
-        if np.shape(values)[1] < MIN_DRAWS or np.any(values != values.flat[0]):
-            varying[name] = _diagnose(np.asarray(values, np.float64))
+    varying = {
+        name: _diagnose(np.float64(values))
+        for name, values in scalars.items()
+        if values.shape[1] < MIN_DRAWS or np.any(values != values.flat[0])
+    }
     table = np.array([*varying.values()] or [_UNKNOWN])
     place = int(np.nan_to_num(table[:, 0], nan=math.inf).argmax())  # NaN is the worst,
     rhat = float(table[place, 0])
@@ -119,42 +124,40 @@ def summarise(scalars: Mapping[str, np.ndarray]) -> Diagnostics:
     return Diagnostics(rhat, [*varying, None][place], bulk, tail, num_constant, varying)
 
 
-def least_ess(posterior: Mapping[str, Any]) -> float:
-    """The least ESS, of bulk and tails, of a report's entry `posterior`; NaN: unknown."""
-    bulk = posterior["ess_bulk_min"]
-    return float(np.min(np.array([bulk, posterior.get("ess_tail_min", bulk)], np.float64)))
-
-
-def judge_chains(rhat: float, ess: float) -> str:
-    """What can be said of chains: `AGREE`, `DISAGREE` or `TOO_FEW`.
+def judge_chains(rhat: float, *ess) -> str:
+    """Judges chains: `AGREE`, `DISAGREE` or `TOO_FEW`.
 
     Args:
-        rhat: the largest; infinite where each chain stays at a value of its own.
-        ess: the least ESS, of bulk and tails.
+        rhat: Largest R-hat; infinite where each chain stays at a value of its own.
+        *ess: Least ESS of bulk and of tails; None or NaN: unknown.
     """
-    if rhat < GOOD_RHAT and ess > GOOD_ESS:
+    least = np.min(np.array(ess, np.float64))  # NaN is the least.
+    if rhat < GOOD_RHAT and least > GOOD_ESS:
         return AGREE
     return TOO_FEW if rhat < BAD_RHAT else DISAGREE  # NaN is not below.
 
 
-def _diagnose(values: np.ndarray) -> ScalarDiagnostics:
+def _diagnose(values):
     """Diagnoses one scalar [C, T] in float64."""
     if values.shape[1] < MIN_DRAWS or not np.isfinite(values).all():
         return _UNKNOWN
     with np.errstate(divide="ignore", invalid="ignore"):  # Without its middle it may be constant.
         return ScalarDiagnostics(
-            *(split_rhat(values), ess(values, "bulk"), ess(values, "tail")),
-            *(float(values.mean()), mcse(values)),
+            rhat=split_rhat(values),
+            ess_bulk=ess(values, "bulk"),
+            ess_tail=ess(values, "tail"),
+            mean=float(values.mean()),
+            mcse=mcse(values),
         )
 
 
-def ess(values: np.ndarray, method: str) -> float:
+def ess(values: NDArray, method: str) -> float:
     """Effective sample size of a scalar [C, T]; the tail's is that of the 5% and 95% quantiles."""
     prob = {"prob": (0.05, 0.95)} if method == "tail" else {}
     return _number(import_arviz().ess(values, method=method, **prob))
 
 
-def mcse(values: np.ndarray) -> float:
+def mcse(values: NDArray) -> float:
     """Standard error of the mean of a scalar [C, T]."""
     scale = float(np.ptp(values))
     centred = values - values.mean()
@@ -164,12 +167,12 @@ def mcse(values: np.ndarray) -> float:
     return _number(import_arviz().mcse(centred / scale, method="mean")) * scale
 
 
-def _number(result: Any) -> float:
+def _number(result):
     """The number that ArviZ returns; with Numba it may be an array."""
     return float(np.asarray(result).item())
 
 
-def split_rhat(values: np.ndarray) -> float:
+def split_rhat(values: NDArray) -> float:
     """Rank-normalised split R-hat of one scalar [C, T] that is finite.
 
     Of a single chain ArviZ gives none; here its two halves stand for two chains, which needs 8
@@ -183,7 +186,122 @@ def split_rhat(values: np.ndarray) -> float:
     return _number(import_arviz().rhat(values)) if values.shape[1] >= MIN_DRAWS else math.nan
 
 
-def loo(log_likelihood: np.ndarray, efficiency: float) -> dict[str, Any]:
+def modes_apart(scalars: Mapping[str, NDArray]) -> tuple[str | None, int | None]:
+    """Finds a scalar whose values lie apart between chains that each stay where they are.
+
+    Args:
+        scalars: Scalars [C, T] by name.
+
+    Returns:
+        The first such scalar, and how many modes the chains are in; None if there is none.
+    """
+    for name, values in scalars.items():
+        if np.isfinite(values).all():
+            # Between modes, the middle 90% do not overlap.
+            low, high = np.quantile(values, [0.05, 0.95], axis=1)
+            order = np.argsort(low)
+            begins = low[order][1:] > np.maximum.accumulate(high[order])[:-1]
+            if begins.any() and all(split_rhat(chain[None]) < _STATIONARY for chain in values):
+                return name, 1 + int(begins.sum())
+    return None, None
+
+
+class PredictiveError(NamedTuple):
+    """The Monte Carlo error of the mixture over draws, at the targets of n examples; None: unknown.
+
+    Attributes:
+        error: Bound in nats: in 95% of runs, the log predictive densities differ from those of
+            infinitely many draws by less, as a root mean square over the examples. The NLL is off
+            by no more.
+        nll: Mean negative log predictive density, nats.
+        nll_interval: Interval that holds the NLL of infinitely many draws in 95% of runs.
+    """
+
+    error: float | None = None
+    nll: float | None = None
+    nll_interval: tuple[float, float] | None = None
+
+
+def error_of_draws(log_probs: NDArray, ess: float) -> PredictiveError:
+    """Finds the error from the standard errors of mean densities.
+
+    Args:
+        log_probs: Log densities [C, T, n] of the targets, of every draw.
+        ess: Least bulk ESS over the examples.
+
+    Returns:
+        The error; unknown of fewer than 8 draws of a chain, a bulk ESS of 100 or less, or of
+        densities that are not finite, or zero in all draws.
+    """
+    top = log_probs.astype(np.float64).max(axis=(0, 1), initial=-np.inf)  # NaN where one is.
+    if log_probs.shape[1] < 2 * MIN_DRAWS or not (ess > MIN_ESS and np.isfinite(top).all()):
+        return PredictiveError()
+    densities = np.exp(log_probs - top)
+    means = densities.mean(axis=(0, 1))
+    relative = np.moveaxis(densities / means, -1, 0)
+    # Sums of squares of normal errors, however correlated, are beyond so often at most: Szekely and
+    # Bakirov 2003, "Extremal probabilities for Gaussian quadratic forms".
+    square = float(np.mean([mcse(one) ** 2 for one in relative]))
+    bound = _REACH * math.sqrt(square)
+    margin = _REACH * mcse(relative.mean(axis=0))
+    nll = -float(np.mean(np.log(means) + top))
+    centre = nll - square / 2  # The logarithm of a mean with an error is too small on average.
+    return PredictiveError(bound, nll, (centre - margin, centre + margin))
+
+
+def predictive_section(
+    scalars: Mapping[str, NDArray], found: Diagnostics, predicting: Sequence[int] | NDArray
+) -> dict | None:
+    """Entries of a report for the chains as functions: their predictions at fixed examples.
+
+    Args:
+        scalars: Scalars [C, T] of the draws that count, of the live chains; those of the log
+            density of a target have names that begin with `LOG_PROB`.
+        found: Diagnostics of the scalars whose convergence counts.
+        predicting: Places of the draws that predict.
+
+    Returns:
+        `num_examples`; of their log predictive densities `rhat_max` and `ess_bulk_min`; `num_draws`
+        of each chain that predict, and the `PredictiveError` of these by name. None of a run
+        without predictions.
+    """
+    names = [name for name in scalars if name.startswith(LOG_PROB)]
+    table = np.array([found.scalars[name] for name in names if name in found.scalars])
+    if not len(table):
+        return None
+    ess = float(table[:, 1].min())  # NaN, of too few draws, is the worst.
+    log_probs = np.stack([scalars[name][:, predicting] for name in names], axis=-1)
+    return {
+        "num_examples": len(names),
+        "num_draws": len(predicting),
+        "rhat_max": float(table[:, 0].max()),
+        "ess_bulk_min": ess,
+        **error_of_draws(log_probs, min(ess, log_probs[..., 0].size))._asdict(),
+    }
+
+
+def expected_bias(energy_variance: float, num_params: int) -> float | None:
+    """Returns the error of standard deviations where a sampler accepts every step.
+
+    The energy that such a sampler should keep varies with its finite steps, and so do the moments
+    of its draws (Robnik, Cohn-Gordon and Seljak 2024, arXiv:2412.08876). For MCLMC by McLachlan's
+    steps a variance errs in proportion to step_size^2 and the energy's variance to step_size^6, so
+    the first goes with the cube root of the second. The factor was found on Gaussians of any
+    widths; a test simulates them. Far above the limits, widths err by anything.
+
+    Args:
+        energy_variance: Mean square of a step's energy error, nats^2 per parameter.
+        num_params: Number of parameters.
+
+    Returns:
+        The relative error in the mean over directions, 0.01 for one percent; None where it is not
+        known.
+    """
+    is_known = energy_variance * num_params < 0.1 or energy_variance < 2e-3
+    return 0.13 * energy_variance ** (1 / 3) if is_known else None
+
+
+def loo(log_likelihood: NDArray, efficiency: float) -> dict:
     """Leave-one-out cross-validation by PSIS (Vehtari, Gelman and Gabry 2017), in nats.
 
     Args:
@@ -198,7 +316,8 @@ def loo(log_likelihood: np.ndarray, efficiency: float) -> dict[str, Any]:
     """
     arviz = import_arviz()
     is_old = _is_old()
-    data = to_arviz({"log_likelihood": to_dataset({"y": log_likelihood})})
+    draws = np.arange(log_likelihood.shape[1])
+    data = to_arviz({"log_likelihood": to_dataset({"y": log_likelihood}, draws)})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # `num_bad_k` says the same.
         found = arviz.loo(data, True, "y", efficiency, **({"scale": "log"} if is_old else {}))
@@ -211,7 +330,7 @@ def loo(log_likelihood: np.ndarray, efficiency: float) -> dict[str, Any]:
     }
 
 
-def to_arviz(groups: Mapping[str, Any]) -> Any:
+def to_arviz(groups: Mapping):
     """Returns groups of `to_dataset` in the form of the installed ArviZ.
 
     Returns:
@@ -224,35 +343,30 @@ def to_arviz(groups: Mapping[str, Any]) -> Any:
     return xarray.DataTree.from_dict(dict(groups))
 
 
-def to_dataset(
-    arrays: Mapping[str, Any],
-    draws: np.ndarray | None = None,
-    *,
-    is_data: bool = False,
-) -> Any:
+def to_dataset(arrays: Mapping, draws: NDArray | None):
     """Lays out a group for `to_arviz`; a slash in a name becomes a dot.
 
     Args:
         arrays: [C, T, ...] by name; of data without the first two axes.
-        draws: [T], numbers of the draws.
-        is_data: whether the arrays have no axes of chains and draws.
+        draws: Numbers [T] of the draws; None: the arrays are data.
 
     Returns:
         `xarray.Dataset`; the attribute `site` of a variable has its name with slashes.
     """
     import xarray
 
-    first = [] if is_data else ["chain", "draw"]
+    first = [] if draws is None else ["chain", "draw"]
     variables = {}
     for name, values in arrays.items():
-        axes = [f"{dotted(name)}_dim_{k}" for k in range(np.ndim(values) - len(first))]
-        variables[dotted(name)] = [*first, *axes], values, {"site": name}
+        short = name.replace("/", ".")  # In files of netCDF, a slash parts groups.
+        axes = [f"{short}_dim_{k}" for k in range(np.ndim(values) - len(first))]
+        variables[short] = [*first, *axes], values, {"site": name}
     dataset = xarray.Dataset(variables)
-    coordinates = {axis: np.arange(number) for axis, number in dataset.sizes.items()}
-    return dataset.assign_coords(coordinates if draws is None else coordinates | {"draw": draws})
+    dataset = dataset.assign_coords({axis: np.arange(n) for axis, n in dataset.sizes.items()})
+    return dataset if draws is None else dataset.assign_coords(draw=draws)
 
 
-def sample_stats(draw_info: Mapping[str, np.ndarray], draws: np.ndarray) -> Any:
+def sample_stats(draw_info: Mapping[str, NDArray], draws: NDArray):
     """The group `sample_stats` of ArviZ, from fields [C, T] of `DrawInfo`; draws: their numbers."""
     stats = {SAMPLE_STATS.get(name, name): values for name, values in draw_info.items()}
     dataset = to_dataset(stats, draws)
@@ -261,12 +375,7 @@ def sample_stats(draw_info: Mapping[str, np.ndarray], draws: np.ndarray) -> Any:
     return dataset
 
 
-def dotted(name: str) -> str:
-    """A name as files of netCDF allow it, in which a slash parts groups."""
-    return name.replace("/", ".")
-
-
-def write_netcdf(path: epath.Path, data: Any) -> None:
+def write_netcdf(path: epath.Path, data) -> None:
     """Writes a file for `arviz.from_netcdf`, whole or not at all.
 
     Args:
@@ -284,13 +393,13 @@ def write_netcdf(path: epath.Path, data: Any) -> None:
     write_file(path, lambda file: file.write(content))
 
 
-def _is_old() -> bool:
+def _is_old():
     """Whether ArviZ is 0.2x."""
     return import_arviz().__version__.startswith("0.")
 
 
 @functools.cache
-def import_arviz() -> Any:
+def import_arviz():
     """Imports ArviZ without the notice that 0.2x gives once a day."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)

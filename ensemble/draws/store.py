@@ -1,29 +1,31 @@
 """The draws of a run on disk: `draws/FIRST.npz`, appended in whole chunks, read with care."""
 
 import functools
-import io
-import logging
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import jax
 import numpy as np
 from etils import epath
 from flax.traverse_util import flatten_dict, unflatten_dict
+from numpy.typing import NDArray
 
 from ensemble import pytrees
 from ensemble.errors import InputError
 from ensemble.storage.files import make_folder, write_file
 from ensemble.storage.manifest import Manifest, damaged
 
-logger = logging.getLogger("ensemble")
-
-_JOINED = ".joined.npz"
-"""What names of files end with that have the draws of more chains."""
+_JOINED = "joined.npz"
+"""File of the draws of more chains, until the checkpoint has them."""
 MAX_BYTES = 1 << 28
-"""The size of the variables of all draws that predict."""
-Arrays = dict[str, np.ndarray]
+"""Size of the variables of all draws that predict, at most."""
+LOG_DENSITY = "log_density"
+LOG_PROB = "log_prob_"
+VALUE = "value:"
+"""The scalars whose convergence counts: this one, and those whose names begin so."""
+NUM_TRACKED = 100
+"""Examples whose target's log-probability is recorded at every draw."""
+Arrays = dict[str, NDArray]
 
 
 class Draws:
@@ -44,16 +46,10 @@ class Draws:
 
     @property
     def end(self) -> int:
-        """How many draws a chain has: the number of the next one."""
+        """Draws of a chain: the number of the next one."""
         return _end(self._chunks())
 
-    def append(
-        self,
-        end: int,
-        scalars: Mapping[str, np.ndarray],
-        positions: Mapping[str, Any],
-        numbers: Sequence[int] | np.ndarray,
-    ) -> None:
+    def append(self, end: int, scalars: Mapping, positions: Mapping, numbers) -> None:
         """Writes the draws up to end - 1 that follow those before, whole or not at all.
 
         Args:
@@ -70,7 +66,7 @@ class Draws:
         chunk = {"range": np.array([first, end]), "numbers": np.array(numbers, np.int64)}
         chunk |= flatten_dict({"scalars": dict(scalars)}, sep="/")
         make_folder(self.directory)
-        path = self.directory / f"{first:09d}.npz"
+        path = self._path(first)
         arrays = chunk | flatten_dict({"positions": positions}, sep="/")
         self._manifest.write(path, _packed(arrays))
         self._chunks()[path] = chunk
@@ -94,27 +90,23 @@ class Draws:
             )
         for path in self._files():
             if int(path.stem) >= end:
-                logger.warning("%s is later than the checkpoint: its draws are repeated.", path)
                 self._manifest.remove(path)
 
     def joined(self, others: "Draws") -> None:
-        """Puts the draws of other chains beside these, in files that `join` gives their names.
+        """Writes these draws and those of other chains to a file, which `join` takes.
 
         Args:
-            others: Draws of other chains, as many or more.
+            others: As many draws of other chains.
 
         Raises:
             InputError: Draws cannot be read.
         """
-        for path, chunk in self._chunks().items():
-            both = self._manifest.read_npz(path)
-            here = slice(*chunk["range"])
-            theirs = {"scalars": {name: one[:, here] for name, one in others.scalars().items()}}
-            if len(chunk["numbers"]):
-                theirs["positions"] = others.positions(chunk["numbers"])[0]
-            for name, leaf in flatten_dict(theirs, sep="/").items():
-                both[name] = np.concatenate([both[name], leaf])
-            write_file(path.with_name(path.name + _JOINED), _packed(both))
+        each = (
+            {"scalars": one.scalars(), "positions": one.positions()[0]} for one in (self, others)
+        )
+        both = jax.tree.map(lambda *leaves: np.concatenate(leaves), *each)
+        arrays = {"range": np.array([0, self.end]), "numbers": self.kept}
+        write_file(self.directory / _JOINED, _packed(arrays | flatten_dict(both, sep="/")))
 
     def join(self, takes: bool) -> None:
         """Takes what `joined` has written in place of what was, or removes it.
@@ -122,13 +114,16 @@ class Draws:
         Args:
             takes: If True, the checkpoint has all chains.
         """
-        for path in self._glob(f"*{_JOINED}"):
-            if takes:
-                place = path.with_name(path.name.removesuffix(_JOINED))
-                self._manifest.add(place, path)  # First: after a kill, this is done once more.
-                path.replace(place)
-            else:
-                path.unlink()
+        joined = self.directory / _JOINED
+        if not joined.exists():
+            return
+        if takes:  # After a kill, this is done once more.
+            for path in self._files():
+                self._manifest.remove(path)
+            self._manifest.add(self._path(0), joined)
+            joined.replace(self._path(0))
+        else:
+            joined.unlink()
         self._known = None
 
     def scalars(self, first: int = 0) -> Arrays:
@@ -140,12 +135,12 @@ class Draws:
         return pytrees.at(_joined("scalars/", [*self._chunks().values()]), np.s_[:, first:])
 
     @property
-    def kept(self) -> np.ndarray:
+    def kept(self) -> NDArray:
         """Numbers [K] of the draws whose positions are stored, ascending."""
-        each = self._chunks().values()
-        return np.concatenate([np.zeros(0, int), *(one["numbers"] for one in each)])
+        each = [one["numbers"] for one in self._chunks().values()]
+        return np.concatenate([np.zeros(0, int), *each])
 
-    def predicting(self, most: int) -> np.ndarray:
+    def predicting(self, most: int) -> NDArray:
         """Returns numbers of the draws that predict: evenly spaced ones of those that are kept.
 
         As draws are added, the spacing grows by a quarter of a power of two, 1, 1.25, 1.5, ..., 2,
@@ -158,19 +153,19 @@ class Draws:
         kept = self.kept
         if not len(kept):
             return kept
-        ratio = max(1.0, len(kept) / min(most, self.num_that_fit))
+        ratio = max(1.0, len(kept) / min(most, self._num_that_fit))
         power = 2.0 ** math.floor(math.log2(ratio))
         spacing = power * math.ceil(4 * ratio / power) / 4
         places = np.arange(1, int(len(kept) / spacing) + 1) * spacing
         return kept[places.astype(int) - 1]
 
     @functools.cached_property
-    def num_that_fit(self) -> int:
+    def _num_that_fit(self):
         """Draws of all chains whose positions take no more than `MAX_BYTES`, from 1."""
         one = self.positions(self.kept[:1])[0]
         return max(1, MAX_BYTES // sum(leaf.nbytes for leaf in jax.tree.leaves(one)))
 
-    def positions(self, numbers: np.ndarray | None = None) -> tuple[dict[str, Any], np.ndarray]:
+    def positions(self, numbers: NDArray | None = None) -> tuple[dict, NDArray]:
         """Reads stored positions.
 
         Args:
@@ -194,18 +189,19 @@ class Draws:
                 parts.append(pytrees.at(arrays, np.s_[:, chosen]))
         return unflatten_dict(_joined("positions/", parts), sep="/"), numbers
 
-    def _files(self) -> list[epath.Path]:
-        return sorted(one for one in self._glob("*.npz") if one.stem.isdigit())
+    def _path(self, first):
+        return self.directory / f"{first:09d}.npz"
 
-    def _glob(self, pattern: str) -> list[epath.Path]:
-        return [*self.directory.glob(pattern)] if self.directory.exists() else []
+    def _files(self):
+        found = self.directory.glob("*.npz") if self.directory.exists() else ()
+        return sorted(path for path in found if path.stem.isdigit())
 
-    def _chunks(self) -> dict[epath.Path, Arrays]:
+    def _chunks(self):
         if self._known is None:
             self._known = self._read_chunks()
         return self._known
 
-    def _read_chunks(self, end: int | None = None) -> dict[epath.Path, Arrays]:
+    def _read_chunks(self, end=None):
         """Reads all but the positions of the files that follow each other from draw 0.
 
         Args:
@@ -228,11 +224,11 @@ class Draws:
         return chunks
 
 
-def _end(chunks: Mapping[epath.Path, Arrays]) -> int:
+def _end(chunks):
     return max((int(one["range"][1]) for one in chunks.values()), default=0)
 
 
-def _joined(prefix: str, parts: Sequence[Arrays]) -> Arrays:
+def _joined(prefix, parts):
     """Joins arrays [C, T, ...] of draws that follow each other, of names that begin so."""
     return {
         name.removeprefix(prefix): np.concatenate([part[name] for part in parts], axis=1)
@@ -241,25 +237,13 @@ def _joined(prefix: str, parts: Sequence[Arrays]) -> Arrays:
     }
 
 
-def _packed(arrays: Arrays) -> bytes:
-    """Returns the content of a file."""
-    content = io.BytesIO()
-    # Uncompressed: draws are mostly noise, and a reader can tell what a file will take.
-    np.savez(content, **arrays)  # type: ignore[arg-type]
-    return content.getvalue()
+def _packed(arrays):
+    """Returns the content of a file, uncompressed: draws are mostly noise."""
+    return lambda file: np.savez(file, **arrays)
 
 
-LOG_DENSITY = "log_density"
-LOG_PROB = "log_prob_"
-VALUE = "value:"
-"""The scalars whose convergence counts: this one, and those whose names begin so."""
-
-NUM_TRACKED = 100
-"""Examples whose target's log-probability is recorded at every draw."""
-
-
-def tracked_examples(num_examples: int) -> np.ndarray:
-    """Numbers of the examples of a split whose log-probability is recorded, evenly spread."""
+def tracked_examples(num_examples: int) -> NDArray:
+    """Returns numbers of the examples whose log-probability is recorded, evenly spread."""
     return np.linspace(0, num_examples - 1, min(NUM_TRACKED, num_examples)).astype(int)
 
 
@@ -268,7 +252,7 @@ def is_diagnostic(name: str) -> bool:
     return not name.startswith((LOG_PROB, VALUE))
 
 
-def tracked_scalars(scalars: Mapping[str, np.ndarray]) -> Arrays:
+def tracked_scalars(scalars: Mapping[str, NDArray]) -> Arrays:
     """Returns the scalars whose convergence counts."""
     return {
         name.removeprefix(VALUE): values

@@ -19,7 +19,6 @@ from ensemble import pytrees
 from ensemble.methods.kernels import (
     MAX_ENERGY_ERROR,
     TUNING,
-    DrawInfo,
     LogDensityFn,
     Sampler,
     Settings,
@@ -35,14 +34,14 @@ _DESCENT_STEPS = 200
 _DESCENT_ERROR = 0.1  # Nats of a parameter.
 
 
-def make(settings: Settings, logdensity_fn: LogDensityFn, *_: Any) -> Sampler:
+def make(settings: Settings, logdensity_fn: LogDensityFn, *_) -> Sampler:
     """Makes the sampler; the arguments are those of `make_sampler`.
 
     With a diagonal mass, lengths are in standard deviations. A quarter turn about a normal density
     of P parameters is pi / 2 * sqrt(P) long, and so is a draw on average.
     """
 
-    def start(rng_key: jax.Array, position: Any) -> HMCState:
+    def start(rng_key, position):
         state = hmc.init(position, logdensity_fn)
         if not settings.num_warmup:
             return state
@@ -52,9 +51,7 @@ def make(settings: Settings, logdensity_fn: LogDensityFn, *_: Any) -> Sampler:
         found = _descend(key_steps, moving, settings.step_size, logdensity_fn)
         return HMCState(found.position, *found[2:])
 
-    def transition(
-        rng_key: jax.Array, before: HMCState, step_size: jax.Array, inverse_mass: Any, t: jax.Array
-    ) -> tuple[HMCState, DrawInfo]:
+    def transition(rng_key, before, step_size, inverse_mass, t):
         mean: Any = settings.num_leapfrog_steps
         if settings.mass == "diagonal":
             mean = jnp.minimum(_QUARTER_TURN * inverse_mass.size**0.5 / step_size, MAX_STEPS)
@@ -77,7 +74,7 @@ def make(settings: Settings, logdensity_fn: LogDensityFn, *_: Any) -> Sampler:
     return windowed(settings, start, transition)
 
 
-def _descend(rng_key: jax.Array, state: Any, step_size: float, logdensity_fn: LogDensityFn) -> Any:
+def _descend(rng_key, state, step_size, logdensity_fn):
     """Leads a chain to where the density is, by the dynamics without noise.
 
     Each step must raise the log density or keep the energy. The next one is half as long again
@@ -92,7 +89,7 @@ def _descend(rng_key: jax.Array, state: Any, step_size: float, logdensity_fn: Lo
     kernel = mclmc.build_kernel()
     size = pytrees.size(state.position)
 
-    def try_step(i: jax.Array, carry: tuple[Any, jax.Array]) -> tuple[Any, jax.Array]:
+    def try_step(i, carry):
         state, step_size = carry
         key_step = jax.random.fold_in(rng_key, i)
         new, info = kernel(key_step, state, logdensity_fn, jnp.ones(size), jnp.inf, step_size)
@@ -105,14 +102,12 @@ def _descend(rng_key: jax.Array, state: Any, step_size: float, logdensity_fn: Lo
     return jax.lax.fori_loop(0, jnp.int32(_DESCENT_STEPS), try_step, begin)[0]
 
 
-def _with_direction(rng_key: jax.Array, state: HMCState) -> IntegratorState:
+def _with_direction(rng_key, state):
     """Returns a state that moves into a new direction."""
     return IntegratorState(state[0], generate_unit_vector(rng_key, state[0]), *state[1:])
 
 
-def _accept_or_reject(
-    rng_key: jax.Array, log_acceptance: jax.Array, old: Any, new: Any
-) -> tuple[Any, tuple[jax.Array, jax.Array, jax.Array]]:
+def _accept_or_reject(rng_key, log_acceptance, old, new):
     """Applies the rule of Metropolis and Hastings; BlackJAX's hides the energy error."""
     acceptance_rate = jnp.exp(jnp.minimum(log_acceptance, 0))
     is_accepted = jax.random.bernoulli(rng_key, acceptance_rate)

@@ -1,20 +1,17 @@
 """Reports of runs of chains: convergence on the way, the posterior in the end."""
 
-import functools
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ensemble import pytrees
 from ensemble.config import trait
-from ensemble.draws.diagnostics import MIN_ESS, Diagnostics, summarise
-from ensemble.draws.predictive_error import ERROR
+from ensemble.draws.diagnostics import ERROR, MIN_ESS, Diagnostics, summarise
 from ensemble.draws.store import LOG_DENSITY, tracked_examples, tracked_scalars
 from ensemble.methods.start import find_map
 from ensemble.report.posterior import (
-    Scalars,
     convergence_scalars,
     convergence_section,
     posterior_section,
@@ -40,12 +37,13 @@ _TITLES = {
 """Titles in a line of the log by tag, in addition to means over chains."""
 
 
-mean: Any = functools.partial(np.mean, axis=0, dtype=np.float64)
-"""Function from rows [T, C] to means [C]."""
+def mean(rows: np.ndarray):
+    """Averages rows [T, C] to means [C]."""
+    return rows.mean(axis=0, dtype=np.float64)
 
 
 class PosteriorReport(KeptReport):
-    """Report of a run of chains, whatever moves them.
+    """Report of a run of chains.
 
     Args:
         config: Configuration of the run.
@@ -55,25 +53,23 @@ class PosteriorReport(KeptReport):
 
     Attributes:
         split: Split that every draw predicts; None: no split.
-        tracked_rows: Numbers of its examples whose log-probability is recorded; None: no split.
+        tracked_rows: Numbers of its examples whose log-probability is recorded.
+        traced: Scores of its predictions that are recorded.
     """
 
     noun = "chain"
-    series: Mapping[str, tuple[str, Callable[..., Any]]] = {}
+    series: Mapping = {}
     """Scalars of a line of metrics: a scalar of the steps, and a function of its rows [T, C]."""
 
-    def __init__(self, config: Any, task: Any, remedy: str, first: int):
+    def __init__(self, config, task, remedy: str, first: int):
         super().__init__(config, task, remedy)
         self.first = first
         self.split = next((name for name in ("validation", "test") if name in task.sizes), None)
-        self.tracked_rows: Any = None
-        self.traced: tuple[str, ...] = ()
-        if self.split is not None:
-            self.tracked_rows = tracked_examples(task.sizes[self.split])
-            self.traced = task.likelihood.traced
-        self._drawn: dict[Any, tuple[Scalars, Diagnostics]] = {}
+        self.tracked_rows = tracked_examples(task.sizes.get(self.split, 0))
+        self.traced = task.likelihood.traced if self.split else ()
+        self._drawn: dict = {}
 
-    def scalars(self, run: Any, period: Period) -> dict[str, float]:
+    def scalars(self, run, period: Period) -> dict:
         """Returns scalars of chains; those that are not finite are left out."""
         series = {**self.series, **{name: (name, mean) for name in self.traced}}
         return {
@@ -84,7 +80,7 @@ class PosteriorReport(KeptReport):
             if np.isfinite(value)
         }
 
-    def drawn(self, run: Any) -> tuple[Scalars, Diagnostics]:
+    def drawn(self, run) -> tuple[Any, Diagnostics]:
         """Returns scalars [C, T] of the draws so far that count, and what they are worth.
 
         Both are of the live chains.
@@ -95,15 +91,14 @@ class PosteriorReport(KeptReport):
             self._drawn = {key: (counted, summarise(tracked_scalars(counted)))}
         return self._drawn[key]
 
-    def single_draw(self, run: Any, split: str) -> dict[str, float]:
+    def single_draw(self, run, split: str) -> dict:
         """Returns the mean scores of single draws of the live chains on a split."""
-        rows = [run.numbers.index(k) for k in run.live]
         found = self.average_draw(run, split)
-        return {name: float(values[rows].mean()) for name, values in found.items()}
+        return {name: float(values[run.live].mean()) for name, values in found.items()}
 
-    def monitored(self, run: Any) -> dict[str, float]:
+    def monitored(self, run) -> dict:
         """Returns convergence, and the mean scores of single draws."""
-        scalars: dict[str, float] = {}
+        scalars: dict = {}
         if run.first_row(run.loop.rows.first) <= self.first or not run.live:
             return scalars
         if self.split is not None and self.has_predictions(run):
@@ -114,44 +109,29 @@ class PosteriorReport(KeptReport):
             scalars |= convergence_scalars(*self.drawn(run), predicting)
         return scalars
 
-    def headline(self, scalars: Mapping[str, float]) -> dict[str, float]:
+    def headline(self, scalars) -> dict:
         """Returns means over chains, and what they are worth."""
         shown = {}
         for name in self.series:
             if values := [one for tag, one in scalars.items() if tag.endswith(f"/{name}")]:
-                is_count = name == "divergences"
-                shown[name.replace("_", " ")] = int(sum(values)) if is_count else np.mean(values)
+                joined = np.sum if name == "divergences" else np.mean
+                shown[name.replace("_", " ")] = float(joined(values))
         return shown | {title: scalars[tag] for tag, title in _TITLES.items() if tag in scalars}
 
-    def posterior(self, run: Any, rate: float | None) -> dict[str, Any]:
-        """Returns the entries of `posterior` in results.json that are of this method.
+    def sections(self, run, timing):
+        """Returns the posterior, and the average draw's scores.
 
-        Args:
-            run: Run of the chains.
-            rate: Passes of single chains over all examples, per second.
+        A subclass has `posterior(run)`, entries of `posterior` in results.json.
         """
-        raise NotImplementedError
-
-    def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
-        """Returns the posterior, and the average draw's scores."""
-        splits = self.task.sizes.keys() & REPORTED_SPLITS
-        single_draw = {split: self.single_draw(run, split) for split in sorted(splits)}
+        splits = sorted(self.task.sizes.keys() & REPORTED_SPLITS)
+        single_draw = {split: self.single_draw(run, split) for split in splits}
         if not processes.is_main():
             return {}
-        return {"single_draw": single_draw, "posterior": self.whole_posterior(run, timing)}
+        predicting = run.draws.predicting(self.most) - self.first
+        section = convergence_section(*self.drawn(run), self.config, self.traced, predicting)
+        return {"single_draw": single_draw, "posterior": section | self.posterior(run)}
 
-    def whole_posterior(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
-        """Returns the entry `posterior` of results.json, on the main process."""
-        rate = timing["member_examples_per_second"]
-        per_second = rate and rate / self.task.num_train_examples
-        predicting = run.draws.predicting(self.most) - self.first if self.traced else ()
-        return {
-            **convergence_section(*self.drawn(run), self.config, self.traced, predicting),
-            "tracked_split": self.split,
-            **self.posterior(run, per_second),
-        }
-
-    def write(self, run: Any) -> None:
+    def write(self, run) -> None:
         """Writes plots of the draws, and `posterior.nc` for ArviZ."""
         if processes.is_main():
             write_posterior(run, self)
@@ -169,7 +149,7 @@ class ChainReport(PosteriorReport):
         density: Log density of the run.
     """
 
-    charts: ClassVar[Mapping[str, str]] = {
+    charts: ClassVar = {
         "log density": "posterior/chain_[0-9]+/log_density",
         "acceptance": "posterior/chain_[0-9]+/acceptance",
     }
@@ -184,21 +164,21 @@ class ChainReport(PosteriorReport):
     density: Any = None
     _results: Any = None
 
-    def __init__(self, config: Any, task: Supervised | Modelled):
+    def __init__(self, config, task: Supervised | Modelled):
         own = config.sampler
         self.tuning = own.num_warmup * trait("method", config.method, "tunes_at_once")
         remedy = f"lower config.sampler.step_size={own.step_size}"
         super().__init__(config, task, remedy, own.num_burn_in + own.num_warmup - self.tuning)
 
-    def examples(self, run: Any, period: Period) -> int:
+    def examples(self, run, period: Period) -> int:
         """Returns the examples whose likelihood the chains have differentiated."""
         return int(np.sum(period.scalars["num_gradients"])) * self.task.num_train_examples
 
-    def stripped(self, sets: Any) -> Any:
+    def stripped(self, sets):
         """Returns draws without padded rows."""
         return self.density.layout.strip(sets, axis=2)
 
-    def may_end(self, scalars: Mapping[str, float]) -> bool:
+    def may_end(self, scalars) -> bool:
         """Returns whether the chains have converged as `config.stop_when` asks.
 
         A lucky R-hat of few draws does not count: bulk ESS must be at least 100 anyway.
@@ -208,19 +188,19 @@ class ChainReport(PosteriorReport):
         is_enough = scalars.get("posterior/ess_bulk_min", 0) > max(goal.ess, MIN_ESS)
         return is_enough and (r_hat < goal.r_hat if goal.r_hat else goal.ess > 0)
 
-    def judge(self, run: Any) -> None:
+    def judge(self, run) -> None:
         """Marks the chains that have never moved as stuck."""
 
-        def find() -> list[int]:
+        def find():
             values = np.nan_to_num(run.draws.scalars(self.first)[LOG_DENSITY])
             # A rejection repeats the log density to the last bit.
-            is_stuck = (values == values[:, :1]).all(axis=1)
-            return np.flatnonzero(is_stuck & (values.shape[1] >= _MIN_DRAWS_TO_MOVE)).tolist()
+            moves = (values != values[:, :1]).any(axis=1) | (values.shape[1] < _MIN_DRAWS_TO_MOVE)
+            return moves.tolist()
 
-        run.loop.status = np.array(run.loop.status)
-        run.loop.status[processes.from_main(find)] = Status.STUCK
+        moves = processes.from_main(find)
+        run.loop.status = np.where(moves, run.loop.status, np.int8(Status.STUCK))
 
-    def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
+    def sections(self, run, timing) -> dict:
         """Returns the posterior, of a model by its own results, and the ladder of tempering."""
         task = self.task
         sections = {}
@@ -228,41 +208,40 @@ class ChainReport(PosteriorReport):
             from ensemble.methods import parallel_tempering  # Of its replicas alone.
 
             replicas = fetch(run.loop.members.state.adaptation)
-            num_warmup = self.config.sampler.num_warmup
-            sections = parallel_tempering.section(replicas, num_warmup, run.loop.step)
+            sections = parallel_tempering.section(
+                replicas, self.config.sampler.num_warmup, run.loop.step
+            )
         if isinstance(task, Modelled):
             if processes.is_main():
                 self._results = task.results(run.draws, self.first, run.live)
                 sections |= self._results.sections
-                sections["posterior"] = self.whole_posterior(run, timing)
-            return sections
-        if sections_of := task.draw_report(run.devices.mesh):
+        elif sections_of := task.draw_report(run.devices.mesh):
             maximum = find_map(task, self.density)
             if processes.is_main():
                 fitted = fitted_draws(run.draws, run.live, self.most)
                 sections |= sections_of(fitted.sets["params"], maximum)
         return sections | super().sections(run, timing)
 
-    def drawn(self, run: Any) -> tuple[Scalars, Diagnostics]:
+    def drawn(self, run) -> tuple[Any, Diagnostics]:
         """Returns scalars and their diagnostics; in the end those of all variables of a model."""
         counted, found = super().drawn(run)
         return counted, found if self._results is None else self._results.found
 
-    def posterior(self, run: Any, rate: float | None) -> dict[str, Any]:
-        """Returns step sizes, acceptance, gradients and their rate."""
-        number = pytrees.size(self.task.params_shapes())
+    def posterior(self, run) -> dict:
+        """Returns step sizes, acceptance and gradients."""
         # Two gradients in a step of the tuning of mclmc.
         gradients = int(run.draws.scalars()["num_gradients"].sum())
         gradients += 2 * self.tuning * self.config.num_chains
-        return posterior_section(*self.drawn(run), self.config, gradients, rate, number)
+        number = pytrees.size(self.task.params_shapes())
+        return posterior_section(self.drawn(run)[0], self.config, gradients, number)
 
-    def write(self, run: Any) -> None:
+    def write(self, run) -> None:
         """Writes plots of the draws, and `posterior.nc` for ArviZ."""
         if self._results is None:
             super().write(run)
         else:
             self._results.write(run.where.work)
 
-    def data(self) -> Any:
+    def data(self):
         """Returns the draws of a model; None for a network."""
         return self._results and self._results.inference_data

@@ -6,16 +6,11 @@ A step is one draw of every chain, those of the warm-up first. Of the draws afte
 
 import contextlib
 import functools
-import logging
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
-from blackjax.mcmc.metrics import Metric
 
 from ensemble import pytrees
 from ensemble.config import trait
@@ -25,60 +20,53 @@ from ensemble.errors import InputError
 from ensemble.methods import low_rank_mass
 from ensemble.methods.chain_report import ChainReport
 from ensemble.methods.coordinates import to_params
-from ensemble.methods.kernels import Chain, DrawInfo, Sampler, Settings, make_sampler
+from ensemble.methods.kernels import DrawInfo, Settings, make_sampler
 from ensemble.methods.leafwise_metric import leafwise_metric
 from ensemble.methods.log_density import make_log_density
 from ensemble.methods.start import starting_points
 from ensemble.methods.warmup import window_ends
 from ensemble.networks.layers import mapped_over_networks
-from ensemble.runtime.algorithm import Algorithm, Between, Info, Now, Status, every
+from ensemble.runtime.algorithm import Algorithm, Between, Info, Status, every
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.feed import Fixed
 from ensemble.runtime.method import Method
 from ensemble.runtime.predict import draw_scalars
 from ensemble.sharding import processes
 from ensemble.sharding.transfer import place_split
-from ensemble.task import LogDensity, Modelled
-from ensemble.tasks.supervised import Supervised
-
-logger = logging.getLogger("ensemble")
+from ensemble.task import Modelled
 
 _OF_SAMPLER = ("step_size", "num_leapfrog_steps", "jitter", "num_warmup", "target_accept")
 """Settings of kernels that are keys of `config.sampler`."""
 _REFERENCE_SD = 10.0
 """Standard deviation of the normal density that replicas come from where there is no prior."""
-_NUM_SCALARS = 10
-"""Scalars that are recorded of a draw, at least."""
 _NOTHING = DrawInfo._make(np.zeros((), kind) for kind in "ff?ffi")
 """Diagnostics of no draw, with the types of those of one."""
 
 
-def create(config: ml_collections.FrozenConfigDict, task: Supervised | Modelled) -> Method:
+def create(config, task) -> Method:
     """Makes the method of a configuration.
 
     Raises:
         InputError: The task has no posterior, or does not fit the memory.
     """
     sampler = config.sampler
-    number = pytrees.size(task.params_shapes())
     settings = Settings(
         method=config.method,
         mass="identity" if sampler.mass_matrix == "kronecker" else sampler.mass_matrix,
         **config.get("parallel_tempering", {}),
         **{name: sampler[name] for name in _OF_SAMPLER},
     )
-    if "mclmc" in config.method and number < 2:
+    if "mclmc" in config.method and pytrees.size(task.params_shapes()) < 2:
         # At a constant speed there is nothing to choose but the sign.
         raise InputError(f"config.method={config.method!r} needs at least 2 parameters. Use 'nuts'")
     report = ChainReport(config, task)
-    ends = window_ends(settings.mass, settings.num_warmup)
     devices = processes.devices(config.num_devices)
     return Method(
         config=config,
         task=task,
         num_members=config.num_chains,
         place=lambda number: Devices(number, devices, groups=math.gcd(number, len(devices))),
-        algorithm=lambda devices, _: _algorithm(report, devices, settings, ends),
+        algorithm=lambda devices, _: _algorithm(report, devices, settings),
         report=report,
         steps_per_epoch=config.log_every_steps,
         tracked_split=report.split,
@@ -86,7 +74,7 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised | Modelled)
 
 
 @contextlib.contextmanager
-def _traced() -> Iterator[None]:
+def _traced():
     """Traces what is mapped over chains.
 
     Products are of float32: TPUs and TF32 would round them to some 3 digits, which are nats.
@@ -95,22 +83,13 @@ def _traced() -> Iterator[None]:
         yield
 
 
-def _key(member_key: jax.Array) -> jax.Array:
+def _key(member_key):
     """Returns the key of a chain's draws; the other half is that of its start."""
     return jax.random.split(member_key)[1]
 
 
-def _algorithm(
-    report: ChainReport, devices: Devices, settings: Settings, ends: Mapping[int, int]
-) -> Algorithm:
-    """Makes the algorithm of the chains, and gives the report their log density.
-
-    Args:
-        report: Report of the run.
-        devices: Placement of the chains.
-        settings: Settings of the sampler.
-        ends: Result of `window_ends`.
-    """
+def _algorithm(report, devices, settings):
+    """Makes the algorithm of the chains, and gives the report their log density."""
     config = report.config
     task = report.task
     report.density = density = _density(config, task, devices)
@@ -120,18 +99,17 @@ def _algorithm(
     keep = every(config.sampler.thinning, report.first + config.sampler.thinning)
     feed = Fixed({"data": density.data, "tracked": _tracked(report, devices)})
     is_free = density.run_free and trait("method", config.method, "may_be_free")
-
     sampler_of = functools.partial(_sampler, settings, density, shapes)
 
     @_traced()
-    def init(now: Now, batch: Any) -> Chain:
+    def init(now, batch):
         position = now.given
         if position is None:  # Only the shapes are asked for.
             position = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         return sampler_of(now, batch).init(_key(now.key), position)
 
     @_traced()
-    def step(now: Now, chain: Chain, batch: Any) -> tuple[Chain, Info]:
+    def step(now, chain, batch):
         info = _NOTHING
         if not is_free:  # Else `run` takes the draws, and this tells the shapes of their scalars.
             t = now.step + report.tuning
@@ -140,38 +118,27 @@ def _algorithm(
         return chain, Info(_observed(report, info, params, batch["tracked"]))
 
     @_traced()
-    def tune(now: Now, chain: Chain, batch: Any) -> tuple[Chain, jax.Array]:
-        tune_chain: Any = sampler_of(now, batch).tune
-        return tune_chain(_key(now.key), chain), jnp.int8(Status.ACTIVE)
+    def tune(now, chain, batch):
+        return sampler_of(now, batch).tune(_key(now.key), chain), jnp.int8(Status.ACTIVE)
 
-    def parameters(now: Now, chain: Chain) -> Any:
+    def parameters(now, chain):
         params = to_params(now.shared, chain.state.position)
         return pytrees.at(params if isinstance(task, Modelled) else {"params": params}, None)
 
-    def observe(info: DrawInfo, params: Any) -> tuple[Any, Any]:
+    def observe(info, params):
         return _observed(report, info, params, None), pytrees.at(params, None)
 
     @_traced()
-    def run(
-        numbers: Any,
-        keys: Any,
-        chains: Chain,
-        shared: Any,
-        fixed: Any,
-        scalars: Any,
-        kept: Any,
-        *span: Any,
-    ) -> tuple[Chain, Any, Any]:
-        run_free: Any = density.run_free
+    def run(numbers, keys, chains, shared, fixed, scalars, kept, *span):
         how = devices.mesh, settings, density.bind, observe, keep.before
         given = fixed["data"], jax.vmap(_key)(keys), chains, (scalars, kept)
-        chains, record = run_free(*how, *given, *span)
+        chains, record = density.run_free(*how, *given, *span)
         return chains, *record
 
     between = []
     if report.tuning:
         between.append(Between(lambda step: step == 0, tune, feed))
-    if ends:
+    if ends := window_ends(settings):
         estimate = functools.partial(low_rank_mass.estimate, ends)
         between.append(Between(ends.__contains__, estimate, on_host=True))
     return Algorithm(
@@ -188,30 +155,26 @@ def _algorithm(
     )
 
 
-def _sampler(settings: Settings, density: LogDensity, shapes: Any, now: Now, batch: Any) -> Sampler:
+def _sampler(settings, density, shapes, now, batch):
     """Makes the sampler, in the coordinates in which the chains move."""
     layout = density.layout
 
-    def metric_of(mass: Any) -> Metric:
+    def metric_of(mass):
         return leafwise_metric(layout.mask(shapes), None if settings.mass == "identity" else mass)
 
-    def in_z(of_params: Any) -> Any:
+    def in_z(of_params):
         return lambda position: of_params(to_params(now.shared, position))
 
     reference = None
     if settings.num_replicas > 1:
-        bind_reference: Any = density.bind_reference
-        reference = in_z(bind_reference(batch["data"], _REFERENCE_SD))
+        reference = in_z(density.bind_reference(batch["data"], _REFERENCE_SD))
     # BlackJAX's own draws momenta for all parameters in one piece.
     make_metric = metric_of if layout.names else None
     return make_sampler(settings, in_z(density.bind(batch["data"])), make_metric, reference)
 
 
-def _density(config: Any, task: Any, devices: Devices) -> LogDensity:
-    """Returns the log density with its data."""
-    if (number := devices.mesh.devices.size) > 1:
-        line = "%d chains on %d devices, in groups of %d"
-        logger.info(line, config.num_chains, number, devices.num_slices, extra={"stays": True})
+def _density(config, task, devices):
+    """Returns the `LogDensity` with its data."""
     if isinstance(task, Modelled):
         # Another mass joins all parameters to one vector.
         may_split = config.sampler.mass_matrix in ("identity", "diagonal")
@@ -221,17 +184,17 @@ def _density(config: Any, task: Any, devices: Devices) -> LogDensity:
     return make_log_density(task, train, devices.mesh, config.posterior_temperature)
 
 
-def _tracked(report: ChainReport, devices: Devices) -> Any:
+def _tracked(report, devices):
     """Places the split that every draw predicts; None: no split."""
     if report.split is None:
         return None
     split = in_memory(report.task.dataset, report.split)
     # Where parameters lie on their shards, each of them predicts a part of every example.
     whole = bool(report.density.layout.names)
-    return place_split(split.inputs, split.targets, devices.mesh, whole_inputs=whole)
+    return place_split(*split, devices.mesh, whole_inputs=whole)
 
 
-def _observed(report: ChainReport, info: Any, params: Any, tracked: Any) -> dict[str, jax.Array]:
+def _observed(report, info, params, tracked):
     """Returns scalars of a draw: diagnostics, and those of a model or of a split's predictions."""
     scalars = info._asdict()
     task = report.task
@@ -240,8 +203,8 @@ def _observed(report: ChainReport, info: Any, params: Any, tracked: Any) -> dict
         values = task.track(density.layout.strip(params))
         scalars |= {VALUE + name: values[i] for i, name in enumerate(task.tracked)}
     elif tracked is not None:
-        predicted = pytrees.at(density.predict(params, tracked.inputs), None)
-        rows = report.tracked_rows
-        found = draw_scalars(task.likelihood, rows, predicted, tracked.targets, tracked.mask)
+        inputs, targets, mask = tracked
+        predicted = pytrees.at(density.predict(params, inputs), None)
+        found = draw_scalars(task.likelihood, report.tracked_rows, predicted, targets, mask)
         scalars |= pytrees.at(found, 0)
-    return dict(scalars)
+    return scalars

@@ -46,7 +46,7 @@ sd * (left @ (scale * stretched(z)) @ right').
 """
 
 
-def to_params(coordinates: Coordinates | None, z: Any) -> Any:
+def to_params(coordinates: Coordinates | None, z):
     """Maps a tree z to the tree of parameters, of the same structure; without coordinates, z."""
     if coordinates is None:
         return z
@@ -57,7 +57,7 @@ def to_params(coordinates: Coordinates | None, z: Any) -> Any:
     return split_bias(one["location"] + one["sd"][:, None] * moved, z)
 
 
-def from_params(coordinates: Coordinates | None, params: Any) -> Any:
+def from_params(coordinates: Coordinates | None, params):
     """Maps a tree of parameters to z, of the same structure."""
     if coordinates is None:
         return params
@@ -68,7 +68,7 @@ def from_params(coordinates: Coordinates | None, params: Any) -> Any:
         return split_bias(_stretched(scaled, one["directions"], 1 / one["stretch"]), params)
 
 
-def _stretched(z: jax.Array, directions: jax.Array, stretch: jax.Array) -> jax.Array:
+def _stretched(z, directions, stretch):
     """Stretches z [R, C] along the directions."""
     along = jnp.tensordot(directions, z, axes=2)
     return z + jnp.tensordot((stretch - 1) * along, directions, axes=1)
@@ -77,7 +77,7 @@ def _stretched(z: jax.Array, directions: jax.Array, stretch: jax.Array) -> jax.A
 def kronecker(
     regression: Supervised,
     split: Examples,
-    params: Any,
+    params,
     temperature: float = 1.0,
     num_stretched: int = 64,
 ) -> Coordinates:
@@ -126,7 +126,7 @@ def kronecker(
     return {name: jnp.asarray(array, jnp.float32) for name, array in arrays.items()}
 
 
-def _curvature(blocks: list[np.ndarray], params: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _curvature(blocks, params):
     """Returns A [R, R] and F [C, C] of the module's docstring, at params [R, C]."""
     num_rows, num_outputs = params.shape
     moment = np.zeros((num_rows, num_rows))
@@ -140,9 +140,7 @@ def _curvature(blocks: list[np.ndarray], params: np.ndarray) -> tuple[np.ndarray
     return moment / np.trace(fisher), fisher
 
 
-def _least_curvature(
-    blocks: list[np.ndarray], whitened: Coordinates, temperature: float, most: int
-) -> dict[str, np.ndarray]:
+def _least_curvature(blocks, whitened, temperature, most):
     """Returns `directions` in which the posterior's Hessian in z is least, and their `stretch`.
 
     A few iterations find them well enough: whatever the directions are, the map is what it is.
@@ -154,17 +152,17 @@ def _least_curvature(
     shape = location.shape
     probs = [scipy.special.softmax(inputs @ location, axis=1) for inputs in blocks]
 
-    def in_z(vectors: np.ndarray) -> np.ndarray:
+    def in_z(vectors):
         """The Hessian of the negative log posterior times [R * C, K]."""
         vectors = scale * vectors.reshape(*shape, -1)
         params = np.einsum("ij,jck,dc->idk", left, vectors, right, optimize=True)
         moved = (sd * params).astype(np.float32)
         total = np.zeros_like(moved)
         for inputs, one in zip(blocks, probs, strict=True):
-            logits = (inputs @ moved.reshape(len(moved), -1)).reshape(-1, *moved.shape[1:])
+            logits = np.tensordot(inputs, moved, 1)
             logits -= np.einsum("nc,nck->nk", one, logits)[:, None]
             logits *= one[:, :, None]
-            total += (inputs.T @ logits.reshape(len(inputs), -1)).reshape(moved.shape)
+            total += np.tensordot(inputs.T, logits, 1)
         grads = sd * (total / temperature) + params
         grads = np.einsum("ij,idk,dc->jck", left, grads, right, optimize=True)
         return (scale * grads).reshape(location.size, -1)

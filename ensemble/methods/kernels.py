@@ -14,13 +14,14 @@ import jax.numpy as jnp
 from blackjax.mcmc import hmc, nuts
 from blackjax.mcmc.integrators import IntegratorState
 from blackjax.mcmc.metrics import Metric, default_metric
+from jax import Array
 
 from ensemble.config.pieces import resolve
 from ensemble.methods.warmup import windows
 
 MAX_TREE_DEPTH = 10
 MAX_ENERGY_ERROR = 1000.0  # Nats, BlackJAX's own for hmc and nuts.
-LogDensityFn = Callable[[Any], jax.Array]
+LogDensityFn = Callable[[Any], Array]
 """From a position, any tree of arrays, to nats."""
 TUNING = 2**32 - 2  # Number that no draw has: a stream of a chain's key.
 
@@ -86,12 +87,12 @@ class DrawInfo(NamedTuple):
         num_gradients: that it took.
     """
 
-    log_density: jax.Array
-    acceptance_rate: jax.Array
-    is_divergent: jax.Array
-    energy_error: jax.Array
-    step_size: jax.Array
-    num_gradients: jax.Array
+    log_density: Array
+    acceptance_rate: Array
+    is_divergent: Array
+    energy_error: Array
+    step_size: Array
+    num_gradients: Array
 
 
 class Sampler(NamedTuple):
@@ -105,15 +106,15 @@ class Sampler(NamedTuple):
             num_warmup - 1: mclmc's; else None.
     """
 
-    init: Callable[..., Chain]
-    step: Callable[..., tuple[Chain, DrawInfo]]
-    tune: Callable[..., Chain] | None = None
+    init: Callable
+    step: Callable
+    tune: Callable | None = None
 
 
 def make_sampler(
     settings: Settings,
     logdensity_fn: LogDensityFn,
-    make_metric: Callable[[Any], Metric] | None = None,
+    make_metric: Callable | None = None,
     reference_fn: LogDensityFn | None = None,
 ) -> Sampler:
     """Makes the functions of one chain, which the caller jits, vmaps and scans.
@@ -125,7 +126,7 @@ def make_sampler(
             that are not joined to one vector; None: of BlackJAX.
         reference_fn: of tempering, the log density of the hottest replicas.
     """
-    make: Callable[..., Sampler] = make_hamiltonian
+    make: Callable = make_hamiltonian
     if settings.method not in ("hmc", "nuts"):
         make = resolve(f"ensemble.methods.{settings.method}:make")
     return make(settings, logdensity_fn, make_metric, reference_fn)
@@ -133,8 +134,8 @@ def make_sampler(
 
 def windowed(
     settings: Settings,
-    init_state: Callable[..., Any],
-    transition: Callable[..., Any],
+    init_state: Callable,
+    transition: Callable,
     is_by_leaf: bool = False,
 ) -> Sampler:
     """Makes a sampler whose warm-up adapts step size and mass draw by draw.
@@ -147,10 +148,10 @@ def windowed(
     """
     warmup = windows(settings, is_by_leaf)
 
-    def init(rng_key: jax.Array, position: Any) -> Chain:
+    def init(rng_key, position):
         return Chain(init_state(rng_key, position), warmup.init(position))
 
-    def step(rng_key: jax.Array, chain: Chain, t: jax.Array) -> tuple[Chain, DrawInfo]:
+    def step(rng_key, chain, t):
         before, tuning = chain
         step_size = warmup.step_size(tuning, t)
         inverse_mass = tuning.mass.inverse_mass_matrix
@@ -161,12 +162,10 @@ def windowed(
     return Sampler(init, step)
 
 
-def make_hamiltonian(
-    settings: Settings, logdensity_fn: LogDensityFn, make_metric: Any, *_: Any
-) -> Sampler:
+def make_hamiltonian(settings: Settings, logdensity_fn: LogDensityFn, make_metric, *_) -> Sampler:
     """Makes hmc or nuts; the arguments are those of `make_sampler`."""
 
-    def transition(rng_key: Any, before: Any, step_size: Any, inverse_mass: Any, t: Any) -> Any:
+    def transition(rng_key, before, step_size, inverse_mass, t):
         metric = (make_metric or default_metric)(inverse_mass)
         return follow(settings, logdensity_fn, rng_key, before, step_size, metric, t)
 
@@ -177,11 +176,11 @@ def make_hamiltonian(
 def follow(
     settings: Settings,
     logdensity_fn: LogDensityFn,
-    rng_key: Any,
-    before: Any,
-    step_size: Any,
+    rng_key,
+    before,
+    step_size,
     metric: Metric,
-    t: Any,
+    t,
 ) -> tuple[hmc.HMCState, DrawInfo]:
     """Takes draw t of hmc or nuts, by BlackJAX's kernels."""
     is_nuts = settings.method == "nuts"
@@ -192,7 +191,7 @@ def follow(
     return state, draw_info(state, info, info.energy - energy_before, step_size)
 
 
-def num_steps(settings: Settings, t: jax.Array, mean: Any) -> jax.Array:
+def num_steps(settings: Settings, t: Array, mean) -> Array:
     """Returns the steps of the integrator in draw t, about their mean."""
     # By t alone: vmapped chains that go equally far need not wait for each other.
     key_length = jax.random.fold_in(jax.random.key(0), t)
@@ -200,7 +199,7 @@ def num_steps(settings: Settings, t: jax.Array, mean: Any) -> jax.Array:
     return jnp.maximum(1, jnp.round(mean * share)).astype(jnp.int32)
 
 
-def draw_info(state: Any, info: Any, energy_error: jax.Array, step_size: jax.Array) -> DrawInfo:
+def draw_info(state, info, energy_error: Array, step_size: Array) -> DrawInfo:
     """Returns the diagnostics of a draw, from BlackJAX's info."""
     return DrawInfo(
         log_density=state.logdensity,

@@ -29,7 +29,7 @@ def leafwise_metric(mask: Any | None = None, inverse_mass: Any | None = None) ->
         inverse_mass: Tree of the shapes of a position; None: the identity.
     """
 
-    def sample_momentum(rng_key: jax.Array, position: Any) -> Any:
+    def sample_momentum(rng_key, position):
         leaves, treedef = jax.tree.flatten(position)
         drawn = [
             jax.random.normal(jax.random.fold_in(rng_key, k), leaf.shape, leaf.dtype)
@@ -46,14 +46,14 @@ def leafwise_metric(mask: Any | None = None, inverse_mass: Any | None = None) ->
             momentum,
         )
 
-    def kinetic_energy(momentum: Any, position: Any = None) -> jax.Array:
+    def kinetic_energy(momentum, position=None):
         velocity = momentum
         if inverse_mass is not None:
             velocity = jax.tree.map(jnp.multiply, inverse_mass, momentum)
         products = jax.tree.map(lambda p, v: jnp.sum(p * v), momentum, velocity)
         return 0.5 * jnp.sum(jnp.stack(jax.tree.leaves(products)))
 
-    def check_turning(*ends: Any) -> jax.Array:
+    def check_turning(*ends):
         joined = jnp.ones(1) if inverse_mass is None else ravel_pytree(inverse_mass)[0]
         return default_metric(joined).check_turning(*ends)
 
@@ -61,14 +61,14 @@ def leafwise_metric(mask: Any | None = None, inverse_mass: Any | None = None) ->
     return Metric(sample_momentum, kinetic_energy, check_turning, scale)
 
 
-def start(position: Any) -> MassMatrixAdaptationState:
+def start(position) -> MassMatrixAdaptationState:
     """Returns the identity, as trees of the shapes of a position, and no draws."""
     zeros = jax.tree.map(jnp.zeros_like, position)
     ones = jax.tree.map(jnp.ones_like, position)
     return MassMatrixAdaptationState(ones, WelfordAlgorithmState(zeros, zeros, 0))
 
 
-def add(mass: MassMatrixAdaptationState, position: Any) -> MassMatrixAdaptationState:
+def add(mass: MassMatrixAdaptationState, position) -> MassMatrixAdaptationState:
     """Counts a draw, by Welford's algorithm.
 
     Args:

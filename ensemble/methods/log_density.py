@@ -7,18 +7,15 @@ and a `custom_vjp` hands the sum to whoever differentiates: BlackJAX's kernels r
 A task may have a value and gradient of its own: `ensemble.task.OwnLogLikelihood`.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from ensemble.data.source import Examples
 from ensemble.errors import InputError
-from ensemble.sharding.chainwise import make_chainwise, with_own_gradient
+from ensemble.sharding.chainwise import with_own_gradient
 from ensemble.sharding.mesh import DATA, platform_of, spec
-from ensemble.sharding.transfer import PlacedSplit, place_split
+from ensemble.sharding.transfer import place_split
 from ensemble.task import LogDensity, OwnLogLikelihood
 from ensemble.tasks.supervised import Supervised
 
@@ -52,16 +49,17 @@ def make_log_density(
             shards.
     """
     check_posterior(task)
-    is_slow = platform_of(mesh) == "tpu" and task.traits.has_convolutions
-    block_size = TPU_BLOCK_SIZE if is_slow else None
-    own = task.own_log_likelihood(split, mesh) or sum_of_examples(task, split, mesh, block_size)
+    own = task.own_log_likelihood(split, mesh)
+    if not own:
+        is_slow = platform_of(mesh) == "tpu" and task.traits.has_convolutions
+        own = sum_of_examples(task, split, mesh, TPU_BLOCK_SIZE if is_slow else None)
     if own.num_parts < mesh.shape[DATA]:
         raise InputError(
             f"{own.num_parts} {own.parts} cannot be spread over {mesh.shape[DATA]} devices. Set "
             f"config.num_devices to at most {own.num_parts}"
         )
 
-    def bind(data: Any) -> Callable[[Any], jax.Array]:
+    def bind(data):
         log_likelihood = with_own_gradient(own.value_and_grad, data)
         return lambda params: log_likelihood(params) / temperature + task.log_prior(params)
 
@@ -77,66 +75,57 @@ def make_log_density(
 def sum_of_examples(
     task: Supervised, split: Examples, mesh: Mesh, block_size: int | None = None
 ) -> OwnLogLikelihood:
-    """The log likelihood of all examples and its gradient, in one pass over every shard.
+    """Returns the log likelihood of all examples and its gradient, in one pass over every shard.
 
     Args:
-        task: of the network.
-        split: the N examples.
-        mesh: of the devices.
-        block_size: most examples of a shard at a time; None: all of them.
+        task: Network.
+        split: The N examples.
+        mesh: Mesh of the devices.
+        block_size: Most examples of a shard at a time; None: all of them.
     """
-    num_blocks = -(-len(split.targets) // (block_size * mesh.shape[DATA])) if block_size else 1
+    number = len(split.targets)
+    num_blocks = -(-number // (block_size * mesh.shape[DATA])) if block_size else 1
 
-    def place() -> PlacedSplit:
+    def place():
         # Inputs as the network sees them.
         return place_split(split.inputs, split.targets, mesh, task.prepare, num_blocks=num_blocks)
 
-    def of_examples(params: Any, data: PlacedSplit) -> Any:
+    def of_block(params, data, i):
+        # Varying, so that the gradient is this shard's own: of parameters that all shards share it
+        # would be summed already.
+        params = jax.tree.map(lambda leaf: jax.lax.pcast(leaf, DATA, to="varying"), params)
+        if num_blocks > 1:
+            data = jax.tree.map(lambda leaf: leaf.reshape(num_blocks, -1, *leaf.shape[1:])[i], data)
         inputs, targets, mask = data
 
-        def log_likelihood(params: Any) -> jax.Array:
+        def log_likelihood(params):
             # TPUs and TF32 would round the products to some 3 digits, which are nats here.
             with jax.default_matmul_precision("highest"):
                 log_prob, _ = task.log_likelihood({"params": params}, inputs, targets)
             return jnp.sum(jnp.where(mask, log_prob, 0))  # A plain sum: a NaN must show.
 
-        return jax.value_and_grad(log_likelihood)(params)
+        return jax.lax.psum(jax.value_and_grad(log_likelihood)(params), DATA)
 
-    def in_blocks(params: Any, data: PlacedSplit) -> Any:
-        blocks = jax.tree.map(lambda leaf: leaf.reshape(num_blocks, -1, *leaf.shape[1:]), data)
+    whole = spec()
+    of_shards = jax.shard_map(
+        of_block,
+        mesh=mesh,
+        in_specs=(whole, spec("example"), whole),
+        out_specs=whole,
+        check_vma=True,
+    )
 
-        def of_chain(params: Any) -> Any:
-            def add(sums: Any, block: PlacedSplit) -> Any:
-                return jax.tree.map(jnp.add, sums, of_examples(params, block)), None
+    def value_and_grad(params, data):
+        if num_blocks == 1:
+            return of_shards(params, data, 0)
 
-            some = jax.tree.leaves(params)[0].ravel()[0]  # Which varies as the sums do.
-            zeros = jax.tree.map(jnp.zeros_like, (some, params))
-            return jax.lax.scan(add, zeros, blocks)[0]
+        def add(i, sums):
+            return jax.tree.map(jnp.add, sums, of_shards(params, data, i))
 
-        # JAX may trace this within a vmap that has an axis name, which takes no further one.
-        return jax.lax.map(of_chain, params)
+        zeros = jnp.float32(0), jax.tree.map(jnp.zeros_like, params)
+        return jax.lax.fori_loop(0, num_blocks, add, zeros)
 
-    def mapped(function: Callable[..., Any], *chains: str | None) -> Callable[..., Any]:
-        def on_shard(params: Any, data: PlacedSplit) -> Any:
-            # Varying, so that the gradient is this shard's own: of parameters that all shards share
-            # it would be summed already.
-            params = jax.tree.map(lambda leaf: jax.lax.pcast(leaf, DATA, to="varying"), params)
-            return jax.lax.psum(function(params, data), DATA)
-
-        return jax.shard_map(
-            on_shard,
-            mesh=mesh,
-            in_specs=(spec(*chains), spec("example")),
-            out_specs=spec(*chains),
-            check_vma=True,
-        )
-
-    value_and_grad = mapped(of_examples)
-    if num_blocks > 1:  # Loops within `shard_map` are not vmapped with an axis name.
-        value_and_grad = make_chainwise(
-            lambda params, data, chains: mapped(in_blocks, chains)(params, data), mesh
-        )
-    return OwnLogLikelihood(place, value_and_grad, "examples", len(split.targets))
+    return OwnLogLikelihood(place, value_and_grad, "examples", number)
 
 
 def check_posterior(task: Supervised) -> None:

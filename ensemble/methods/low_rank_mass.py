@@ -19,6 +19,7 @@ import scipy
 from blackjax.mcmc.hmc import HMCState
 from blackjax.mcmc.metrics import LowRankInverseMassMatrix
 from jax.flatten_util import ravel_pytree
+from numpy.typing import NDArray
 
 from ensemble import pytrees
 from ensemble.sharding import processes
@@ -35,7 +36,7 @@ class LowRankMass(NamedTuple):
 
     Attributes:
         inverse_mass_matrix: in use: `sigma` [P], `U` [P, K] and `lam` [K].
-        draws: [W, P], with places for the longest window.
+        draws: [W, P], of the last W draws, as many as the longest window has: draw t at t modulo W.
         grads: [W, P], of the log density.
     """
 
@@ -63,9 +64,9 @@ def keep(mass: LowRankMass, place: jax.Array, state: HMCState) -> LowRankMass:
     """Keeps a draw.
 
     Args:
-        mass: of a chain.
-        place: number of the draw in its window; W for a draw that is not kept.
-        state: the draw, with the gradient of the log density.
+        mass: Mass of a chain.
+        place: Place of the draw; W for a draw that is not kept.
+        state: The draw, with the gradient of the log density.
     """
     draw, grad = (ravel_pytree(one)[0] for one in (state.position, state.logdensity_grad))
     # A write to where nothing is, which costs less than a choice between two whole arrays.
@@ -75,7 +76,7 @@ def keep(mass: LowRankMass, place: jax.Array, state: HMCState) -> LowRankMass:
     )
 
 
-def estimate(ends: Mapping[int, int], step: int, chains: Any) -> Any:
+def estimate(ends: Mapping[int, int], step: int, chains):
     """Ends a window, on the host.
 
     Args:
@@ -84,22 +85,21 @@ def estimate(ends: Mapping[int, int], step: int, chains: Any) -> Any:
         chains: `ensemble.methods.kernels.Chain` [C, ...].
 
     Returns:
-        The same with the mass for the next window, and without draws.
+        The same with the mass for the next window.
     """
     masses = chains.adaptation.mass
+    window = np.arange(step - ends[step], step) % masses.draws.shape[1]
     found = []
-    for k in range(len(masses.draws)):
-        before, draws, grads = pytrees.at(masses, k)
-        found.append(fit(draws[: ends[step]], grads[: ends[step]], before))
-    nothing = np.zeros_like(masses.draws)
+    for before, draws, grads in (pytrees.at(masses, k) for k in range(len(masses.draws))):
+        found.append(fit(draws[window], grads[window], before))
     # Processes that share a chain may round differently.
     inverse = processes.tree_from_main(jax.tree.map(lambda *each: np.stack(each), *found))
-    mass = LowRankMass(inverse, nothing, nothing)
+    mass = masses._replace(inverse_mass_matrix=inverse)
     return chains._replace(adaptation=chains.adaptation._replace(mass=mass))
 
 
 def fit(
-    draws: np.ndarray, grads: np.ndarray, before: LowRankInverseMassMatrix
+    draws: NDArray, grads: NDArray, before: LowRankInverseMassMatrix
 ) -> LowRankInverseMassMatrix:
     """Finds the inverse mass D (I + U (lam - I) U') D, D = diag(sigma), for which gradients vary
     as draws do.
@@ -143,7 +143,7 @@ def fit(
     return LowRankInverseMassMatrix(*map(np.float32, found))
 
 
-def _main_directions(rows: np.ndarray, count: int) -> np.ndarray:
+def _main_directions(rows, count):
     """The directions [K, P] in which rows [N, P] vary most, so many at most."""
     rows = np.linalg.qr(rows, mode="r")  # [min(N, P), P], which vary as the rows do.
     last = len(rows) - 1
@@ -155,7 +155,7 @@ def _main_directions(rows: np.ndarray, count: int) -> np.ndarray:
     return vectors.T @ rows / roots[:, None]
 
 
-def _geometric_mean(of_draws: np.ndarray, of_grads: np.ndarray) -> np.ndarray:
+def _geometric_mean(of_draws, of_grads):
     """The positive definite G with G of_grads G = of_draws."""
     values, vectors = _spectrum(of_grads)
     root = vectors * values**0.5
@@ -165,7 +165,7 @@ def _geometric_mean(of_draws: np.ndarray, of_grads: np.ndarray) -> np.ndarray:
     return half @ half.T
 
 
-def _spectrum(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _spectrum(matrix):
     """Eigenvalues and eigenvectors of a positive definite matrix; rounding may say otherwise."""
     values, vectors = np.linalg.eigh(matrix)
     return np.maximum(values, np.finfo(np.float64).eps * values.max()), vectors

@@ -28,6 +28,7 @@ from blackjax.mcmc.integrators import (
 )
 from blackjax.mcmc.mclmc import MCLMCInfo
 from blackjax.util import generate_unit_vector
+from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from ensemble import pytrees
@@ -47,10 +48,18 @@ MAX_WATCHED = 256
 _MOMENTUM = 2**32 - 1  # Number that no draw has: a stream of a chain's key.
 
 
-def make(settings: Settings, logdensity_fn: LogDensityFn, *_: Any) -> Sampler:
-    """Makes the sampler; the arguments are those of `make_sampler`."""
+class _Watched(NamedTuple):
+    """A state that shows a few coordinates for all."""
 
-    def init(rng_key: jax.Array, position: Any) -> Chain:
+    state: Any
+    position: Array
+
+
+def make(settings: Settings, logdensity_fn: LogDensityFn, *_) -> Sampler:
+    """Makes the sampler; the arguments are those of `make_sampler`."""
+    num_steps = settings.num_warmup
+
+    def init(rng_key, position):
         key_momentum = jax.random.fold_in(rng_key, _MOMENTUM)
         state = mclmc.init(position, logdensity_fn, key_momentum)
         number = pytrees.size(position)
@@ -58,19 +67,52 @@ def make(settings: Settings, logdensity_fn: LogDensityFn, *_: Any) -> Sampler:
         step_size = jnp.float32(settings.step_size)
         return Chain(state, MCLMCAdaptationState(length, step_size, jnp.ones(number)))
 
-    def tune_chain(rng_key: jax.Array, chain: Chain) -> Chain:
-        joined, of_vector, separate = join(chain.state, logdensity_fn)
-        key_tuning = jax.random.fold_in(rng_key, TUNING)
-        joined, found = tune(settings, key_tuning, joined, chain.adaptation, of_vector)
-        return Chain(separate(joined), found)
+    def tune(rng_key, chain):
+        """Finds the step size, the diagonal mass if wanted, then L by the autocorrelation.
 
-    def draw(rng_key: jax.Array, chain: Chain, t: jax.Array) -> tuple[Chain, DrawInfo]:
+        It takes at most `num_warmup` steps, two gradients each. Far from a narrow density, energy
+        errors overflow, and the step size that is found is 0.
+        """
+        state, of_vector, separate = join(chain.state, logdensity_fn)
+        key_step_size, key_length = jax.random.split(jax.random.fold_in(rng_key, TUNING))
+        is_diagonal = settings.mass == "diagonal"
+        # A third each; with a mass, whose step size is sought again, .3 each and .1 for that.
+        share = 3 * num_steps // 10 if is_diagonal else num_steps // 3
+        # BlackJAX takes variances as E[x^2] - E[x]^2: far from zero float32 leaves nothing of it.
+        origin = state.position
+        state, found, _ = mclmc_find_L_and_step_size(
+            step,
+            num_steps,
+            state._replace(position=jnp.zeros_like(origin)),
+            key_step_size,
+            lambda offset: of_vector(origin + offset),
+            frac_tune1=share / num_steps,
+            frac_tune2=share / num_steps,
+            frac_tune3=0,
+            diagonal_preconditioning=is_diagonal,
+            params=chain.adaptation,
+        )
+        state = state._replace(position=origin + state.position)
+        order = np.random.default_rng(0).permutation(origin.size)
+        watched = np.sort(order[:MAX_WATCHED])
+
+        def watched_step(rng_key, state, **options):
+            moved, info = step(rng_key, state.state, **options)
+            return _Watched(moved, moved.position[watched]), info
+
+        if share >= 2:  # Else they are too few for an autocorrelation.
+            seek_length = make_adaptation_L(watched_step, of_vector, share / num_steps, 0.4)
+            shown = _Watched(state, state.position[watched])
+            (state, _), found = seek_length(shown, found, num_steps, key_length)
+        return Chain(separate(state), MCLMCAdaptationState(*map(jnp.float32, found)))
+
+    def draw(rng_key, chain, t):
         rng_key = jax.random.fold_in(rng_key, t)
         joined, of_vector, separate = join(chain.state, logdensity_fn)
         length, step_size, inverse_mass = chain.adaptation
         is_usable = jnp.isfinite(step_size * length) & (step_size > 0) & (length > 0)
 
-        def body(joined: IntegratorState, i: jax.Array) -> tuple[IntegratorState, Any]:
+        def body(joined, i):
             key_step = jax.random.fold_in(rng_key, i)
             return step(key_step, joined, of_vector, inverse_mass, length, step_size)
 
@@ -86,16 +128,16 @@ def make(settings: Settings, logdensity_fn: LogDensityFn, *_: Any) -> Sampler:
         )
         return chain._replace(state=separate(joined)), drawn
 
-    return Sampler(init, draw, tune_chain if settings.num_warmup else None)
+    return Sampler(init, draw, tune if num_steps else None)
 
 
 def join(
     state: IntegratorState, logdensity_fn: LogDensityFn
-) -> tuple[IntegratorState, LogDensityFn, Callable[[IntegratorState], IntegratorState]]:
+) -> tuple[IntegratorState, LogDensityFn, Callable]:
     """Returns a state of vectors [P] in place of trees, its log density, and the inverse."""
     split = ravel_pytree(state.position)[1]
 
-    def each(function: Callable[[Any], Any], state: IntegratorState) -> IntegratorState:
+    def each(function, state):
         position, momentum, log_density, grads = state
         return IntegratorState(function(position), function(momentum), log_density, function(grads))
 
@@ -104,12 +146,12 @@ def join(
 
 
 def step(
-    rng_key: jax.Array,
+    rng_key: Array,
     state: IntegratorState,
     logdensity_fn: LogDensityFn,
-    inverse_mass_matrix: jax.Array,
-    L: jax.Array,
-    step_size: jax.Array,
+    inverse_mass_matrix: Array,
+    L: Array,
+    step_size: Array,
 ) -> tuple[IntegratorState, MCLMCInfo]:
     """Takes one step, with the arguments and results of `blackjax.mcmc.mclmc.build_kernel()`.
 
@@ -139,66 +181,3 @@ def step(
         (moved, MCLMCInfo(moved.logdensity, kinetic_change, energy_change, True)),
         (refused, MCLMCInfo(state.logdensity, 0.0, 0.0, False)),
     )
-
-
-class _Watched(NamedTuple):
-    """A state that shows a few coordinates for all."""
-
-    state: Any
-    position: jax.Array
-
-
-def tune(
-    settings: Settings,
-    rng_key: jax.Array,
-    state: IntegratorState,
-    start: MCLMCAdaptationState,
-    logdensity_fn: LogDensityFn,
-) -> tuple[IntegratorState, MCLMCAdaptationState]:
-    """Finds the step size, then the diagonal mass if wanted, then L by the autocorrelation.
-
-    Far from a narrow density, energy errors overflow, and the step size that is found is 0.
-
-    Args:
-        settings: Settings of the sampler. The tuning takes at most `num_warmup` steps, two
-            gradients each.
-        rng_key: Key of the tuning.
-        state: State of the chain, joined.
-        start: What the tuning starts with.
-        logdensity_fn: Function from a vector to nats.
-    """
-    num_steps = settings.num_warmup
-    is_diagonal = settings.mass == "diagonal"
-    # A third each; with a mass, whose step size is sought again, .3 each and .1 for that.
-    share = 3 * num_steps // 10 if is_diagonal else num_steps // 3
-    order = np.random.default_rng(0).permutation(state.position.size)
-    watched = np.sort(order[:MAX_WATCHED])
-
-    def show(state: IntegratorState) -> _Watched:
-        return _Watched(state, state.position[watched])
-
-    def watched_step(rng_key: jax.Array, state: _Watched, **options: Any) -> Any:
-        inner, info = step(rng_key, state.state, **options)
-        return show(inner), info
-
-    key_step_size, key_length = jax.random.split(rng_key)
-    # BlackJAX takes variances as E[x^2] - E[x]^2: far from zero float32 leaves nothing of it.
-    origin = state.position
-    state, found, _ = mclmc_find_L_and_step_size(
-        step,
-        num_steps,
-        state._replace(position=jnp.zeros_like(origin)),
-        key_step_size,
-        lambda offset: logdensity_fn(origin + offset),
-        frac_tune1=share / num_steps,
-        frac_tune2=share / num_steps,
-        frac_tune3=0,
-        diagonal_preconditioning=is_diagonal,
-        params=start,
-    )
-    state = state._replace(position=origin + state.position)
-    if share >= 2:  # Else they are too few for an autocorrelation.
-        seek_length = make_adaptation_L(watched_step, logdensity_fn, share / num_steps, 0.4)
-        shown, found = seek_length(show(state), found, num_steps, key_length)
-        state = shown.state
-    return state, MCLMCAdaptationState(*map(jnp.float32, found))

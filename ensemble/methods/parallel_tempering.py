@@ -16,7 +16,7 @@ from blackjax.mcmc.hmc import HMCState
 from blackjax.mcmc.metrics import default_metric
 
 from ensemble import pytrees
-from ensemble.methods.kernels import Chain, DrawInfo, LogDensityFn, Sampler, Settings, follow
+from ensemble.methods.kernels import Chain, LogDensityFn, Sampler, Settings, follow
 from ensemble.methods.warmup import Adaptation, windows
 from ensemble.sharding.chainwise import with_own_gradient
 
@@ -43,13 +43,13 @@ class Place(NamedTuple):
     target: Any
     reference: Any
 
-    def mixed(self, beta: Any) -> HMCState:
+    def mixed(self, beta) -> HMCState:
         """Mixes log densities and gradients of target and reference.
 
         Where the target is impossible, so is every density of the ladder but the reference.
         """
 
-        def mix(one: Any, other: Any) -> Any:
+        def mix(one, other):
             return jnp.where(beta > 0, beta * one + (1 - beta) * other, other)
 
         return HMCState(self.position, *jax.tree.map(mix, self.target, self.reference))
@@ -60,7 +60,7 @@ class Place(NamedTuple):
         return HMCState(self.position, *self.target)
 
     @property
-    def log_ratio(self) -> Any:
+    def log_ratio(self):
         """Log of the ratio of target and reference."""
         return self.target[0] - self.reference[0]
 
@@ -97,16 +97,16 @@ def make(
     number = settings.num_replicas
     warmup = windows(settings)
 
-    def place(position: Any) -> Place:
+    def place(position):
         of_each = (jax.value_and_grad(one)(position) for one in (target, reference))
         return Place(position, *of_each)
 
-    def value_and_grad(position: Any, beta: Any) -> Any:
+    def value_and_grad(position, beta):
         # Derived of the mixed value, a gradient would be NaN where the target's is, at beta = 0
         # too, where the target does not count.
         return place(position).mixed(beta)[1:]
 
-    def init(rng_key: Any, position: Any) -> Chain:
+    def init(rng_key, position):
         pairs = jnp.zeros(number - 1)
         # All replicas are at one place; those near the reference leave it at once.
         at, tuning = jax.tree.map(
@@ -117,11 +117,11 @@ def make(
         replicas = Replicas(at, betas, tuning, pairs, jnp.full(number - 1, -_HUGE), pairs)
         return Chain(place(position).state, replicas)
 
-    def step(rng_key: Any, chain: Chain, t: Any) -> tuple[Chain, DrawInfo]:
+    def step(rng_key, chain, t):
         rng_key = jax.random.fold_in(rng_key, t)
         replicas = chain.adaptation
 
-        def move(one: Any) -> Any:
+        def move(one):
             rng_key, at, beta, tuning = one
             # The variance of gradients: modes that lie apart widen positions, but not these.
             metric = default_metric(1 / tuning.mass.inverse_mass_matrix)
@@ -149,7 +149,7 @@ def make(
     return Sampler(init, step)
 
 
-def swapped(rng_key: jax.Array, replicas: Replicas, t: jax.Array) -> Replicas:
+def swapped(rng_key, replicas: Replicas, t) -> Replicas:
     """Swaps the places of neighbours: pairs (0, 1), (2, 3), ... at even t, the others at odd t."""
     numbers = jnp.arange(len(replicas.betas))
     ratio = replicas.at.log_ratio
@@ -163,21 +163,20 @@ def swapped(rng_key: jax.Array, replicas: Replicas, t: jax.Array) -> Replicas:
     return replicas._replace(at=pytrees.at(replicas.at, order), swaps=swaps)
 
 
-def adapted(replicas: Replicas, t: Any, num_warmup: int) -> Replicas:
+def adapted(replicas: Replicas, t, num_warmup: int) -> Replicas:
     """Spreads the temperatures anew where draw t ends a round; after the warm-up, counts."""
     is_end = jnp.any(t == _ENDS[num_warmup // 2 > _ENDS])
     replicas = jax.lax.cond(is_end, lambda one: spread_anew(one, t), lambda one: one, replicas)
     log_ratios = jnp.diff(replicas.betas) * replicas.at.log_ratio[:-1]
-    log_ratios = jnp.where(jnp.isnan(log_ratios), -jnp.inf, log_ratios)
+    log_ratios = jnp.where(jnp.isnan(log_ratios) | (t < num_warmup), -jnp.inf, log_ratios)
     top = jnp.maximum(replicas.top, log_ratios)
     ratios = replicas.ratios * jnp.exp(replicas.top - top) + jnp.exp(log_ratios - top)
-    counted = replicas._replace(top=top, ratios=ratios)
     # The swaps of the warm-up are of other temperatures.
     swaps = replicas.swaps * (t != num_warmup - 1)
-    return pytrees.where(t >= num_warmup, counted, replicas)._replace(swaps=swaps)
+    return replicas._replace(top=top, ratios=ratios, swaps=swaps)
 
 
-def spread_anew(replicas: Replicas, t: Any) -> Replicas:
+def spread_anew(replicas: Replicas, t) -> Replicas:
     """Places the temperatures so that all pairs would have been refused equally often.
 
     Args:
@@ -191,7 +190,7 @@ def spread_anew(replicas: Replicas, t: Any) -> Replicas:
     return replicas._replace(betas=betas, swaps=jnp.zeros_like(replicas.swaps))
 
 
-def section(replicas: Replicas, num_warmup: int, num_steps: int) -> dict[str, Any]:
+def section(replicas: Replicas, num_warmup: int, num_steps: int) -> dict:
     """Returns the report's entry `ladder`.
 
     Args:

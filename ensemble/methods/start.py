@@ -1,10 +1,7 @@
 """Chains start at draws of the prior, around a maximum, or at what another run has found."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 import scipy
 from jax.flatten_util import ravel_pytree
@@ -14,21 +11,18 @@ from ensemble.config.builtin import MAP, PRIOR, STARTS, UNIFORM
 from ensemble.data.source import in_memory
 from ensemble.draws.store import Draws
 from ensemble.errors import InputError
-from ensemble.methods.coordinates import Coordinates, from_params, kronecker, to_params
+from ensemble.methods.coordinates import from_params, kronecker, to_params
 from ensemble.methods.given_weights import check_number, named, read
 from ensemble.runtime.algorithm import Start
 from ensemble.sharding import processes, signals, transfer
 from ensemble.storage import weights
 from ensemble.storage.workdir import Workdir
 from ensemble.task import LogDensity, Modelled
-from ensemble.tasks.supervised import Supervised
 
 _MAP_ITERATIONS = 1000
 
 
-def starting_points(
-    config: ml_collections.FrozenConfigDict, task: Any, density: LogDensity
-) -> Start:
+def starting_points(config, task, density: LogDensity) -> Start:
     """Finds the coordinates in which chains move, and where they start.
 
     Chains that start at the MAP, which only the Kronecker mass has, start at draws of its Laplace
@@ -65,7 +59,7 @@ def starting_points(
         raise InputError(
             f"config.init_from='{UNIFORM}' is for log densities. Use '{PRIOR}' or a workdir"
         )
-    elif origin == PRIOR:
+    else:
         params = jax.vmap(task.sample_prior)(keys)
     if whitens:
         maximum = find_map(task, density)
@@ -79,7 +73,7 @@ def starting_points(
     return Start(coordinates, density.layout.pad(found, axis=1))
 
 
-def given_starts(config: ml_collections.FrozenConfigDict, task: Supervised | Modelled) -> Any:
+def given_starts(config, task):
     """Reads the parameters [C, ...] of a run's first live members or chains, or of a file.
 
     Chains give their last draws. A file of weights is one member.
@@ -106,7 +100,7 @@ def given_starts(config: ml_collections.FrozenConfigDict, task: Supervised | Mod
     return starts
 
 
-def find_map(task: Any, density: LogDensity) -> Any:
+def find_map(task, density: LogDensity):
     """Maximises a log density by L-BFGS-B; the same call gives the same answer.
 
     It ends where float32 can no longer tell a step's gain from rounding, or at the limit. Logistic
@@ -131,11 +125,11 @@ def find_map(task: Any, density: LogDensity) -> Any:
 
     @jax.jit
     @jax.value_and_grad
-    def of_flat(flat: jax.Array, coordinates: Coordinates | None, data: Any) -> jax.Array:
+    def of_flat(flat, coordinates, data):
         moved = to_params(coordinates, unravel(flat))
         return density.bind(data)(density.layout.pad(moved))
 
-    def objective(position: np.ndarray) -> tuple[float, np.ndarray]:
+    def objective(position):
         signals.check()
         flat = jnp.asarray(position, jnp.float32)
         value, grad = transfer.fetch(of_flat(flat, coordinates, density.data))

@@ -10,10 +10,11 @@ import operator
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.extend import random as extend_random
 
 
-def threefry(key: jax.Array, first: jax.Array, second: jax.Array) -> tuple[jax.Array, jax.Array]:
+def threefry(key: Array, first: Array, second: Array) -> tuple[Array, Array]:
     """Threefry-2x32 of 20 rounds, written out so that XLA:CPU fuses and vectorises it.
 
     Args:
@@ -37,14 +38,14 @@ def threefry(key: jax.Array, first: jax.Array, second: jax.Array) -> tuple[jax.A
     return first, second
 
 
-def unrolled(rng_key: jax.Array) -> jax.Array:
+def unrolled(rng_key: Array) -> Array:
     """A key with the same random numbers; of another kind than Threefry's, the key itself."""
     if jax.random.key_impl(rng_key) != "threefry2x32":
         return rng_key
     return jax.random.wrap_key_data(jax.random.key_data(rng_key), impl=_UNROLLED)
 
 
-def _words(key: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+def _words(key, shape):
     """Both words of the counters 0, 1, ... of an array, whose sizes are below 2^32."""
     counts = jnp.arange(int(np.prod(shape)), dtype=jnp.uint32).reshape(shape)
     return threefry(key, jnp.uint32(0), counts)

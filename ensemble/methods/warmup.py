@@ -6,8 +6,8 @@ where a window ends.
 """
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,6 @@ from blackjax.adaptation.step_size import (
     DualAveragingAdaptationState,
     dual_averaging_adaptation,
 )
-from blackjax.mcmc.hmc import HMCState
 
 from ensemble import pytrees
 from ensemble.methods import leafwise_metric, low_rank_mass
@@ -53,12 +52,12 @@ class Windows(NamedTuple):
             position and gradient; after the warm-up nothing changes.
     """
 
-    init: Callable[[Any], Adaptation]
-    step_size: Callable[..., jax.Array]
-    update: Callable[..., Adaptation]
+    init: Callable
+    step_size: Callable
+    update: Callable
 
 
-def windows(settings: Any, is_by_leaf: bool = False) -> Windows:
+def windows(settings, is_by_leaf: bool = False) -> Windows:
     """Makes the warm-up of a chain.
 
     Args:
@@ -68,8 +67,9 @@ def windows(settings: Any, is_by_leaf: bool = False) -> Windows:
         is_by_leaf: Whether a diagonal mass is a tree, for `leafwise_metric`.
     """
     num_warmup = settings.num_warmup
-    stages = np.append(_stages(settings.mass, num_warmup), 0)
-    longest, places = _places(window_ends(settings.mass, num_warmup), num_warmup)
+    stages = np.append(_stages(settings), 0)
+    longest = max(window_ends(settings).values(), default=1)
+    places = np.append(np.arange(num_warmup) % longest, longest)  # Later draws have no place.
     begin, average, averaged = dual_averaging_adaptation(settings.target_accept)
     start, add, finish = mass_matrix_adaptation(settings.mass != "dense")
     is_low_rank = settings.mass == LOW_RANK
@@ -77,7 +77,7 @@ def windows(settings: Any, is_by_leaf: bool = False) -> Windows:
     if is_by_leaf:
         start, add, finish = leafwise_metric.start, leafwise_metric.add, leafwise_metric.finish
 
-    def init(position: Any) -> Adaptation:
+    def init(position):
         number = pytrees.size(position)
         if is_low_rank:
             mass = low_rank_mass.start(number, longest)
@@ -85,16 +85,14 @@ def windows(settings: Any, is_by_leaf: bool = False) -> Windows:
             mass = start(position if is_by_leaf else number)
         return _typed(Adaptation(begin(jnp.float32(settings.step_size)), mass))
 
-    def step_size(adaptation: Adaptation, t: jax.Array) -> jax.Array:
+    def step_size(adaptation, t):
         state = adaptation.step_size
         if not num_warmup:
             return jnp.float32(settings.step_size)
         return jnp.where(t < num_warmup, jnp.exp(state.log_step_size), averaged(state))
 
-    def update(
-        adaptation: Adaptation, t: jax.Array, state: HMCState, acceptance_rate: Any
-    ) -> Adaptation:
-        def adapt(stage: int, old: Adaptation) -> Adaptation:
+    def update(adaptation, t, state, acceptance_rate):
+        def adapt(stage, old):
             if not stage:
                 return old
             step_size = average(old.step_size, acceptance_rate)
@@ -104,13 +102,13 @@ def windows(settings: Any, is_by_leaf: bool = False) -> Windows:
             if stage == _ENDS_WINDOW:
                 # The step size suits the old mass: it is sought anew, from where it was.
                 step_size = begin(averaged(step_size))
-            if stage == _ENDS_WINDOW and not is_low_rank:
-                # Fused with the last draw of its window, a mass would round otherwise.
-                mass = finish(jax.lax.optimization_barrier(mass))
+                if not is_low_rank:
+                    # Fused with the last draw of its window, a mass would round otherwise.
+                    mass = finish(jax.lax.optimization_barrier(mass))
             return _typed(Adaptation(step_size, mass))
 
         t = jnp.minimum(t, num_warmup)
-        mass: Any = adaptation.mass
+        mass = adaptation.mass
         if is_low_rank:  # Outside of conditions, which would copy all draws of the window.
             mass = low_rank_mass.keep(mass, jnp.asarray(places)[t], state)
             adaptation = adaptation._replace(mass=())
@@ -121,38 +119,28 @@ def windows(settings: Any, is_by_leaf: bool = False) -> Windows:
     return Windows(init, step_size, update)
 
 
-def _places(ends: Mapping[int, int], num_warmup: int) -> tuple[int, np.ndarray]:
-    """Returns the length of the longest window, and the places of draws in theirs."""
-    longest = max(ends.values(), default=0)
-    places = np.full(num_warmup + 1, longest)  # Others have no place.
-    for end, length in ends.items():
-        places[end - length : end] = np.arange(length)
-    return longest, places
-
-
-def window_ends(mass: str, num_warmup: int) -> dict[int, int]:
+def window_ends(settings) -> dict[int, int]:
     """Returns the draws after which the caller computes a mass, and the lengths of their windows.
 
     Args:
-        mass: Mass of `Settings`; only 'low_rank' has such draws.
-        num_warmup: Draws of the warm-up.
+        settings: As of `windows`; only the mass 'low_rank' has such draws.
     """
-    if mass != LOW_RANK:
+    if settings.mass != LOW_RANK:
         return {}
-    stages = _stages(mass, num_warmup)
+    stages = _stages(settings)
     ends = np.flatnonzero(stages == _ENDS_WINDOW) + 1
     lengths = np.diff(ends, prepend=np.argmax(stages == _IN_WINDOW))
     return dict(zip(ends.tolist(), lengths.tolist(), strict=True))
 
 
-def _stages(mass: str, num_warmup: int) -> np.ndarray:
-    """Stages [T] of the draws of a warm-up."""
-    if mass == "identity":
-        return np.ones(num_warmup, int)
+def _stages(settings):
+    """Returns the stages [T] of the draws of a warm-up."""
+    if settings.mass == "identity":
+        return np.ones(settings.num_warmup, int)
     with jax.ensure_compile_time_eval():  # The caller may be traced.
-        return 1 + np.asarray(build_schedule(num_warmup), int).sum(axis=1)
+        return 1 + np.asarray(build_schedule(settings.num_warmup), int).sum(axis=1)
 
 
-def _typed(tree: Any) -> Any:
+def _typed(tree):
     """Gives Python's numbers, with which BlackJAX starts, a type: each would be traced anew."""
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf)), tree)

@@ -83,10 +83,8 @@ def results_of(model: Model, draws: Draws, first: int, live: Sequence[int]) -> S
     datasets = {"sample_stats": diagnostics.sample_stats(info, kept)}
     for group, arrays in groups.items():
         if arrays:
-            is_data = group == "observed_data"
-            datasets[group] = diagnostics.to_dataset(
-                arrays, None if is_data else kept, is_data=is_data
-            )
+            numbers_of = None if group == "observed_data" else kept
+            datasets[group] = diagnostics.to_dataset(arrays, numbers_of)
     data = diagnostics.to_arviz(datasets)
     data.attrs |= {"chains": chains}
     return SiteResults(found, sections, panels, data)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ensemble.draws.diagnostics import AGREE, DISAGREE, judge_chains, least_ess
+from ensemble.draws.diagnostics import AGREE, DISAGREE, judge_chains
 from ensemble.errors import plural
 from ensemble.report.findings import Finding
 from ensemble.report.sections import DIVERGENT, MODES, SLOW, Results, sections_of
@@ -39,7 +39,7 @@ def _agreement(results: Results, posterior: Results) -> Finding:
     level = "warning"
     text = f"R-hat is not known: {draws} are too few, or do not move."
     if np.isfinite(np.array([rhat, ess], float)).all():
-        verdict = judge_chains(rhat, least_ess(posterior))
+        verdict = judge_chains(rhat, ess, posterior["ess_tail_min"])
         measured = f"R-hat is up to {rhat:.3f}, bulk ESS from {ess:,.0f}."
         if verdict == AGREE:
             level = "good"
@@ -61,7 +61,7 @@ def _advice(results: Results, posterior: Results, verdict: str) -> str:
         remedy = _own(results, MODES) or "Use them as an ensemble, without intervals."
         if "ladder" in results:
             remedy = "Raise config.parallel_tempering.num_replicas."
-        return f"They stay in {len(modes)} modes of {posterior['modes_scalar']}. {remedy}"
+        return f"They stay in {modes} modes of {posterior['modes_scalar']}. {remedy}"
     if posterior.get("divergences"):
         return "See the divergences first."
     longer: str = posterior.get("remedy") or "Raise config.sampler.num_samples."

@@ -11,40 +11,33 @@ from numpy.typing import NDArray
 from ensemble import pytrees
 from ensemble.config import trait
 from ensemble.draws import diagnostics
-from ensemble.draws.diagnostics import AGREE, DISAGREE, Diagnostics, judge_chains
-from ensemble.draws.predictive_error import ERROR, predictive_section
+from ensemble.draws.diagnostics import AGREE, DISAGREE, ERROR, Diagnostics, predictive_section
 from ensemble.draws.store import LOG_DENSITY, LOG_PROB, tracked_scalars
-from ensemble.draws.unadjusted_bias import expected_bias
 from ensemble.report import charts, plots
 from ensemble.report.table import Json
 
-_MAX_LOOKED_AT = 10  # Scalars, those whose R-hat is largest.
 Scalars = Mapping[str, NDArray]
 """[C, T] each, by name."""
 
 
 def posterior_section(
     counted: Scalars,
-    found: Diagnostics,
     config: ml_collections.FrozenConfigDict,
     num_gradients: int,
-    rate: float | None,
     num_params: int,
 ) -> Json:
     """Entries of the report's `posterior` for chains that see all data.
 
     Args:
         counted: Scalars [C, T] of the draws that count, of the live chains.
-        found: Diagnostics of those whose convergence counts.
         config: Configuration of the run.
         num_gradients: Gradients of all chains, with those of the warm-up; without a search for the
             MAP.
-        rate: Gradients of single chains on all data, per second.
         num_params: Parameters of a chain.
 
     Returns:
         Over the draws mean `accept`, number of `divergences`, median absolute `energy_error` in
-        nats, and `step_size` [C] of the last one; `num_gradients`; rates; and what was asked for.
+        nats, and `step_size` [C] of the last one; `num_gradients`; and what was asked for.
         Of a sampler that accepts every step, `energy_variance` in nats^2 per step and parameter,
         and the relative error `sd_bias` of standard deviations that goes with it, in the mean over
         directions, None where that is not known.
@@ -57,14 +50,12 @@ def posterior_section(
         "energy_error": float(np.median(np.abs(errors))),
         "step_size": counted["step_size"][:, -1].tolist(),
         "num_gradients": num_gradients,
-        "gradients_per_second": rate,
-        "ess_per_second": rate and found.ess_bulk_min * rate / num_gradients,
         "num_warmup": config.sampler.num_warmup,
     }
     if not trait("method", config.method, "is_exact"):
         variance = float(np.mean(np.square(errors))) / num_params
         section["energy_variance"] = variance
-        section["sd_bias"] = expected_bias(variance, num_params)
+        section["sd_bias"] = diagnostics.expected_bias(variance, num_params)
     return section
 
 
@@ -79,7 +70,7 @@ def convergence_section(
 
     Args:
         counted: As of `posterior_section`.
-        found: As of `posterior_section`.
+        found: Diagnostics of those whose convergence counts.
         config: Configuration of the run.
         traced: Scores of single draws that are among the scalars, by `Likelihood.traced`.
         predicting: Places of the draws that predict among those that count.
@@ -89,16 +80,17 @@ def convergence_section(
         diverged; R-hat, ESS and the scalars that have the worst. `monte_carlo` has mean, its
         standard error (MCSE) and 95% interval of the log density, and of scores of single draws;
         no interval where it is not known. Where chains do not agree because each stays in a mode
-        of its own, `modes` has the places of the chains of each mode among the live ones, and
-        `modes_scalar` the name of the scalar that shows it; else None. `predictive` is of
-        `predictive_section`, where there are predictions.
+        of its own, `modes` is their number, and `modes_scalar` the name of the first scalar that
+        shows it; else None. `predictive` is of `predictive_section`, where there are predictions.
     """
-    verdict = judge_chains(found.rhat_max, found.ess_min)
+    ess = found.ess_bulk_min, found.ess_tail_min
+    verdict = diagnostics.judge_chains(found.rhat_max, *ess)
     is_whole = len(counted[LOG_DENSITY]) == config.num_chains
     has_diverged = bool(np.any(counted.get("is_divergent", False)))
     predictive = predictive_section(counted, found, predicting)
     summaries = diagnostics.summarise({name: counted[name] for name in (LOG_DENSITY, *traced)})
-    scalar, modes = _modes(counted, found) if verdict == DISAGREE else (None, None)
+    disagree = tracked_scalars(counted) if verdict == DISAGREE else {}
+    scalar, modes = diagnostics.modes_apart(disagree)
     return {
         "converged": verdict == AGREE and is_whole and not has_diverged,
         **{name: one for name, one in found._asdict().items() if name != "scalars"},
@@ -131,17 +123,6 @@ def convergence_scalars(
         each[f"posterior/{name}"] = getattr(found, name)
         each[f"posterior/predictive/{name}"] = section.get(name)
     return {name: one for name, one in each.items() if one is not None and np.isfinite(one)}
-
-
-def _modes(counted: Scalars, found: Diagnostics) -> tuple[str | None, list[list[int]] | None]:
-    """Finds the scalar that differs most between modes of chains, and the chains of each."""
-    from ensemble.draws import disagreement  # Of chains that disagree alone.
-
-    names = tracked_scalars(counted)
-    known = [name for name in found.scalars if name in names]
-    known.sort(key=lambda name: -np.nan_to_num(found.scalars[name].rhat))
-    apart = disagreement.modes_apart({one: names[one] for one in known[:_MAX_LOOKED_AT]})
-    return apart or (None, None)
 
 
 def write_posterior(run: Any, report: Any) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from etils import epath
 
 from ensemble.errors import InputError
-from ensemble.storage.files import write_file
+from ensemble.storage.files import Content, write_file
 from ensemble.storage.npz import read_arrays
 
 _lock = threading.Lock()  # A checkpoint is finished in a thread of Orbax's.
@@ -66,7 +66,7 @@ class Manifest:
         """
         self._change({**dict.fromkeys(gone), self._name(path): _digest(source or path)})
 
-    def write(self, path: epath.Path, content: bytes | str | Mapping[str, Any]) -> None:
+    def write(self, path: epath.Path, content: Content | Mapping[str, Any]) -> None:
         """Writes a file, or a mapping as JSON, in place of an earlier one, and its entry."""
         self._change({self._name(path): None})
         write_file(path, to_json(content) if isinstance(content, Mapping) else content)

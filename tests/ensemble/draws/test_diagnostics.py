@@ -191,7 +191,7 @@ def as_arviz(scalars, info, params):
             "posterior": diagnostics.to_dataset(scalars, draws),
             "sample_stats": diagnostics.sample_stats(info, draws),
             "params": diagnostics.to_dataset(params, draws[2::3]),
-            "observed_data": diagnostics.to_dataset({"y": np.arange(3.0)}, is_data=True),
+            "observed_data": diagnostics.to_dataset({"y": np.arange(3.0)}, None),
         }
     )
 
@@ -277,8 +277,9 @@ def test_loo_is_the_density_of_what_is_left_out():
 
 def test_chains_disagree_or_are_too_short():
     judge = diagnostics.judge_chains
-    assert judge(1.005, 500) == diagnostics.AGREE
-    assert judge(1.005, 300) == judge(1.05, 500) == diagnostics.TOO_FEW
+    assert judge(1.005, 500, 401) == diagnostics.AGREE
+    few = judge(1.005, 500, 300), judge(1.05, 500, 500), judge(1.005, 500, None)
+    assert few == (diagnostics.TOO_FEW,) * 3
     assert judge(np.inf, 4) == judge(np.nan, 4) == judge(1.2, 500) == diagnostics.DISAGREE
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ensemble.draws import diagnostics
-from ensemble.draws.predictive_error import error_of_draws, predictive_section
+from ensemble.draws.diagnostics import error_of_draws, predictive_section
 
 SD = 0.5
 

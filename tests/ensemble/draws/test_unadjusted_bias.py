@@ -2,7 +2,7 @@
 
 import pytest
 
-from ensemble.draws.unadjusted_bias import expected_bias
+from ensemble.draws.diagnostics import expected_bias
 
 
 def test_of_a_step_that_is_far_too_long_nothing_is_told():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from blackjax.sgmcmc.diffusions import overdamped_langevin
 
-from ensemble.methods.langevin import langevin, masses, temperature
+from ensemble.methods.sgmcmc import langevin, masses, temperature
 
 CURVATURES = jnp.array([0.0625, 1.0, 4.0])
 NUM_CHAINS = 400

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from run_parts import validated
 
-from ensemble.methods.timetable import Timetable, timetable
+from ensemble.methods.sgmcmc import Timetable, timetable
 
 
 @pytest.mark.parametrize("times", [Timetable(5, 3, 4, 3), Timetable(0, 4, 1, 1)])

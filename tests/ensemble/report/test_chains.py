@@ -31,7 +31,7 @@ def test_chains_that_agree_are_good():
         ({"rhat_max": float("nan")}, "convergence", "too few"),
         ({"rhat_max": 1.2}, "convergence", "mix slowly"),
         ({"accept_by_chain": [0.8, 0.01, 0.8, 0.02]}, "convergence", "Chains 1, 4 hardly moved"),
-        ({"modes": [[0], [1]], "modes_scalar": "x"}, "convergence", "2 modes of x"),
+        ({"modes": 2, "modes_scalar": "x"}, "convergence", "2 modes of x"),
         ({"num_warmup": 0, "divergences": 3}, "step_too_long", "step_size=0.1"),
         ({"num_warmup": 0, "energy_variance": 50.0}, "step_too_long", "step_size"),
         ({"divergences": 7}, "divergences", "target_accept"),
