@@ -199,7 +199,7 @@ def write_chosen(
         write_predictions(out, split, whole, stored.targets, members)
         if split != "calibration":
             found = Evaluation(whole, stored.targets, split=split)
-            metrics[split] = found.table.json()["metrics"]
+            metrics[split] = found.scores()["metrics"]
     named = [{**one, "workdir": _relative(out, one["workdir"])} for one in content["runs"]]
     report = {
         **{name: first.results[name] for name in _SHARED},

@@ -135,7 +135,6 @@ NULLS: Mapping[str, Null] = {
             "weak_class": _WARNING,
             "calibration": _WARNING,
             "conformal": _WARNING,
-            "more_members": ("info",),
             **_OF_SHIFTS,
         },
     ),

@@ -249,12 +249,13 @@ class ChainReport(PosteriorReport):
         return counted, found if self._results is None else self._results.found
 
     def posterior(self, run: Any, rate: float | None) -> dict[str, Any]:
-        """Returns step sizes, acceptance, gradients and their rate."""
+        """Returns step sizes, acceptance and gradients."""
         number = pytrees.size(self.task.params_shapes())
         # Two gradients in a step of the tuning of mclmc.
         gradients = int(run.draws.scalars()["num_gradients"].sum())
         gradients += 2 * self.tuning * self.config.num_chains
-        return posterior_section(*self.drawn(run), self.config, gradients, rate, number)
+        counted, _ = self.drawn(run)
+        return posterior_section(counted, self.config, gradients, number)
 
     def write(self, run: Any) -> None:
         """Writes plots of the draws, and `posterior.nc` for ArviZ."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ensemble import pytrees
 from ensemble.metrics import functions as of
-from ensemble.metrics.interval import Estimate, difference, has_heavy_tail, interval
+from ensemble.metrics.interval import Bounds, Estimate, has_heavy_tail, interval
 
 LEVEL = 0.95
 
@@ -36,14 +36,14 @@ class Metric(NamedTuple):
     """
 
     title: str
-    terms: Callable[..., Any]
+    terms: Any
     unit: str = ""
     better: int = -1
-    bounds: tuple[float, float] | None = None
+    bounds: Bounds = None
     in_table: bool = True
     of_members: bool = True
     heavy_tailed: bool = False
-    row_weight: float | Callable[..., float | None] = 1.0
+    row_weight: Any = 1.0
     min_rows: int = 2
 
     def value(self, p: Any, y: NDArray) -> float:
@@ -62,7 +62,10 @@ class Metric(NamedTuple):
     def difference(
         self, ours: Any, theirs: Any, groups: NDArray | None = None, level: float = LEVEL
     ) -> Estimate:
-        """The second metric less the first; errors that both share do not make its tails heavy.
+        """The second metric less the first, paired; shared errors do not make its tails heavy.
+
+        Differences of like predictors are nearly symmetric, and a few rows decide them. Without
+        pseudo-rows they have no correction of skewness, which would follow these few.
 
         Args:
             ours: Terms [N] of one predictive, or the number.
@@ -70,21 +73,33 @@ class Metric(NamedTuple):
             groups: Labels [N] of rows that may be alike; None: rows are independent.
             level: Probability that the interval holds the expected difference.
         """
-        if np.size(ours) < self.min_rows:
-            return Estimate(difference(ours, theirs).value)
+        theirs = np.asarray(theirs, np.float64)
+        with np.errstate(invalid="ignore"):  # Of two infinite terms.
+            found = theirs - ours
+            # Rounding makes no differences.
+            found = np.where(np.abs(found) <= 1e-12 * np.abs(theirs), 0, found)
+        if np.size(found) < self.min_rows:
+            return Estimate(float(np.mean(found)))
         weight = 0.0 if callable(self.row_weight) else self.row_weight
-        return difference(ours, theirs, groups, bounds=self.bounds, weight=weight, level=level)
+        bounds = None
+        if self.bounds is not None:
+            low, high = self.bounds
+            bounds = low - high, high - low
+        is_smooth = bounds is None or not weight
+        how: Any = {"level": level, "weight": weight, "symmetric": is_smooth}
+        return interval(found, groups, bounds=bounds, **how)
 
     def member_terms(self, p: Any, y: NDArray) -> NDArray:
         """Terms [M, N] of every member, or [M] of a metric without terms."""
         return np.stack([self.terms(one, y) for one in p.members])
 
 
+Metrics = dict[str, Metric]
 _MISSES = 20
 """Fewer targets outside of intervals decide their score: simulations cover 89 to 95%."""
-_ALL: dict[str, Any] = {"better": 0, "in_table": False, "of_members": False}
+_ALL: Any = {"better": 0, "in_table": False, "of_members": False}
 """Settings of metrics that describe an ensemble and are neither good nor bad."""
-_SHARE: dict[str, Any] = {"unit": "share", "bounds": (0, 1)}
+_SHARE: Any = {"unit": "share", "bounds": (0, 1)}
 
 
 def _uncertainty(title: str, unit: str, part: str) -> Metric:
@@ -122,22 +137,19 @@ _ERRORS = {
 }
 
 
-def _bands(levels: Iterable[float], in_table: float) -> dict[str, Metric]:
-    found: dict[str, Metric] = {}
+def _bands(levels: Iterable[float], in_table: float) -> Metrics:
+    found: Metrics = {}
     for level in levels:
         held, width, score = (
             partial(one, level=level) for one in (of.coverage, of.width, of.interval_score)
         )
         name = f"{100 * level:.4g}"
-        shown: dict[str, Any] = {"better": 0, "in_table": level == in_table}
+        shown: Any = {"better": 0, "in_table": level == in_table}
+        few: Any = {"in_table": False, "min_rows": round(_MISSES / (1 - level))}
         found |= {
             f"coverage_{name}": Metric(f"{name}% coverage", held, **_SHARE, **shown),
             f"width_{name}": Metric(f"{name}% width", width, "target", **shown),
-            f"interval_score_{name}": Metric(
-                *(f"{name}% interval score", score, "target"),
-                in_table=False,
-                min_rows=round(_MISSES / (1 - level)),
-            ),
+            f"interval_score_{name}": Metric(f"{name}% interval score", score, "target", **few),
         }
     return found
 
@@ -155,7 +167,7 @@ _DENSITIES = {
     "total": _uncertainty("Variance", "target²", "total"),
 }
 _AUROC = Metric("AUROC", of.auroc, better=1, row_weight=of.auroc_weight, **_SHARE)
-METRICS: dict[str, dict[str, Metric]] = {
+METRICS: dict[str, Metrics] = {
     "classes": _CLASSES,
     "numbers": _DENSITIES,
     "counts": _DENSITIES,
@@ -163,7 +175,7 @@ METRICS: dict[str, dict[str, Metric]] = {
 """By `Predictive.kind`; the first one is the headline."""
 
 
-def metrics_of(p: Any) -> dict[str, Metric]:
+def metrics_of(p: Any) -> Metrics:
     """The metrics of a predictive, by name; the first one is the headline."""
     if p.kind == "several":
         return _of_several(p)
@@ -176,13 +188,12 @@ def metrics_of(p: Any) -> dict[str, Metric]:
     return METRICS[p.kind]
 
 
-def _of_several(p: Any) -> dict[str, Metric]:
+def _of_several(p: Any) -> Metrics:
     """The NLL of all targets together; else the mean over targets, of nats the sum."""
     first = metrics_of(p.targets[0])
     joint = {"nll": Metric("NLL of all", of.nll, "nats")} if "nll" in first else {}
     for name, one in pytrees.without(first, "nll").items():
-        weight = 0.0 if callable(one.row_weight) else one.row_weight
-        joint[name] = one._replace(terms=partial(_over_targets, one), row_weight=weight)
+        joint[name] = one._replace(terms=partial(_over_targets, one))
     return joint
 
 

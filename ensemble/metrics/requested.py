@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -13,17 +13,16 @@ from numpy.typing import NDArray
 from ensemble.config.pieces import given_or_imported, is_path
 from ensemble.errors import InputError, in_own_code, shown
 from ensemble.metrics import functions as of
-from ensemble.metrics.metric import Metric, metrics_of
+from ensemble.metrics.metric import Metric, Metrics, metrics_of
 
 
-def requested(texts: Iterable[str], p: Any, label_names: Sequence[str] = ()) -> dict[str, Metric]:
+def requested(texts: Iterable[str], p: Any) -> Metrics:
     """Metrics that a user asks for, by their texts.
 
     Args:
         texts: `auroc:CLASS`, `auprc:CLASS`, `cost:FILE`, or the path of a function
             `(Predictive, y) -> [N]` or of a `Metric`; names of usual metrics are skipped.
         p: `Predictive` that is scored.
-        label_names: Names of the classes; empty if targets are no classes.
 
     Raises:
         InputError: There is no such metric for such predictions, or no such class or file.
@@ -33,7 +32,7 @@ def requested(texts: Iterable[str], p: Any, label_names: Sequence[str] = ()) -> 
     for text in texts:
         name, _, setting = text.partition(":")
         if name in _OF_CLASSES and setting and p.kind == "classes":
-            found[text] = _OF_CLASSES[name](setting, label_names)
+            found[text] = _OF_CLASSES[name](setting, p.axis)
         elif is_path(text):
             found[text] = _custom(text)
         elif text not in known:
@@ -45,31 +44,30 @@ def requested(texts: Iterable[str], p: Any, label_names: Sequence[str] = ()) -> 
     return found
 
 
-def _ranked(terms: Any, title: str, name: str, label_names: Sequence[str]) -> Metric:
-    for names in (list(label_names), [*map(str, range(len(label_names)))]):
+def _ranked(terms: Any, title: str, name: str, classes: list[str]) -> Metric:
+    for names in (classes, [*map(str, range(len(classes)))]):
         if name in names:
-            label = names.index(name)
-            weight = partial(of.auroc_weight, label=label)
-            terms = partial(terms, label=label)
+            of_class = {"label": names.index(name)}
+            weight = partial(of.auroc_weight, **of_class)
+            terms = partial(terms, **of_class)
             return Metric(f"{title} ({name})", terms, "share", 1, (0, 1), row_weight=weight)
     raise InputError(
-        f"--metrics: there is no class {shown(name)} among {len(label_names)}. Use one of "
-        f"{', '.join(map(shown, label_names[:10]))} or its number"
+        f"--metrics: there is no class {shown(name)} among {len(classes)}. Use one of "
+        f"{', '.join(map(shown, classes[:10]))} or its number"
     )
 
 
-def _costs(path: str, label_names: Sequence[str]) -> Metric:
+def _costs(path: str, classes: list[str]) -> Metric:
     """The metric of a CSV file with a row of costs per class and a column per decision."""
-    number = len(label_names)
     try:
         lines = epath.Path(path).expanduser().read_text().splitlines()
         costs = np.loadtxt(lines, delimiter=",", ndmin=2)
-        if len(costs) != number or not 0 < np.ptp(costs) < np.inf:
+        if len(costs) != len(classes) or not 0 < np.ptp(costs) < np.inf:
             raise ValueError(f"shape {costs.shape}")
     except (OSError, ValueError) as error:
         raise InputError(
             f"--metrics=cost:{shown(path)} cannot be read as costs ({error}). Use a CSV file with "
-            f"a row of finite costs, not all the same, for each of the {number} classes"
+            f"a row of finite costs, not all the same, for each of the {len(classes)} classes"
         ) from None
     bounds = float(costs.min()), float(costs.max())
     return Metric(f"Mean cost ({path})", partial(_cost, costs=costs), bounds=bounds)
@@ -80,7 +78,7 @@ def _cost(p: Any, y: NDArray, costs: NDArray) -> NDArray:
     return costs[y, (p.probs @ costs).argmin(axis=1)]
 
 
-_OF_CLASSES: dict[str, Callable[[str, Sequence[str]], Metric]] = {
+_OF_CLASSES: Any = {
     "auroc": partial(_ranked, of.auroc, "AUROC"),
     "auprc": partial(_ranked, of.average_precision, "AUPRC"),
     "cost": _costs,
@@ -92,14 +90,14 @@ def _custom(path: str) -> Metric:
     """A user's metric by its path; its faults become one line."""
     found = given_or_imported(path, f"--metrics={path}")
     metric = found if isinstance(found, Metric) else Metric(path.rpartition(":")[2], found)
-    return metric._replace(terms=partial(_own_terms, path, metric.terms))
 
+    def terms(p: Any, y: NDArray) -> NDArray:
+        try:
+            values = np.asarray(metric.terms(p, y), np.float64)
+            if values.shape not in ((), (len(p),)):
+                raise ValueError(f"{list(values.shape)} is no shape of {len(p)} rows or one number")
+        except Exception as error:  # A user's program may raise anything.
+            raise InputError(f"the metric {path} failed {in_own_code(error)}") from error
+        return values
 
-def _own_terms(path: str, terms: Any, p: Any, y: NDArray) -> NDArray:
-    try:
-        values = np.asarray(terms(p, y), np.float64)
-        if values.shape not in ((), (len(p),)):
-            raise ValueError(f"{list(values.shape)} is no shape of {len(p)} rows or one number")
-    except Exception as error:  # A user's program may raise anything.
-        raise InputError(f"the metric {path} failed {in_own_code(error)}") from error
-    return values
+    return metric._replace(terms=terms)

@@ -25,13 +25,13 @@ def chain_findings(results: Results) -> list[Finding]:
     Returns:
         One finding on agreement, and others on step sizes, divergences and properties.
     """
-    posterior = results["posterior"]
-    if "ess_bulk_min" not in posterior:
+    if "ess_bulk_min" not in results["posterior"]:
         return []  # Walks have findings of their own.
-    return [_agreement(results, posterior), *_faults(results, posterior), *_worth(results)]
+    return [_agreement(results), *_faults(results), *_worth(results)]
 
 
-def _agreement(results: Results, posterior: Results) -> Finding:
+def _agreement(results: Results) -> Finding:
+    posterior = results["posterior"]
     rhat = posterior["rhat_max"]
     ess = posterior["ess_bulk_min"]
     who = plural(len(results["active_members"]), "chain")
@@ -41,21 +41,22 @@ def _agreement(results: Results, posterior: Results) -> Finding:
     if np.isfinite(np.array([rhat, ess], float)).all():
         verdict = judge_chains(rhat, least_ess(posterior))
         measured = f"R-hat is up to {rhat:.3f}, bulk ESS from {ess:,.0f}."
+        text = f"Its {draws} agree: {measured}"
         if verdict == AGREE:
             level = "good"
-            text = f"Its {draws} agree: {measured}"
         else:
-            text = f"Its {who} {verdict}: {measured} {_advice(results, posterior, verdict)}"
+            text = f"Its {who} {verdict}: {measured} {_advice(results, verdict)}"
     return Finding("convergence", level, text, {"rhat": rhat, "ess_bulk": ess})
 
 
-def _advice(results: Results, posterior: Results, verdict: str) -> str:
+def _advice(results: Results, verdict: str) -> str:
     """The likely cause of chains that do not agree, and what helps."""
+    posterior = results["posterior"]
     rates = zip(results["active_members"], posterior.get("accept_by_chain") or (), strict=False)
     if idle := [str(k) for k, rate in rates if rate < _IDLE]:
         remedy = "raise config.sampler.num_warmup, or set config.init_from"
         return f"Chains {', '.join(idle)} hardly moved: {remedy}."
-    if _is_too_long(results, posterior):
+    if _is_too_long(results):
         return "The step size is too long, see below."
     if modes := posterior.get("modes"):
         remedy = _own(results, MODES) or "Use them as an ensemble, without intervals."
@@ -74,19 +75,20 @@ def _own(results: Results, fault: str) -> str:
     return "".join(section.remedy(results, fault) for section in sections_of(results))
 
 
-def _is_too_long(results: Results, posterior: Results) -> bool:
+def _is_too_long(results: Results) -> bool:
     """Whether a step size that nothing tunes is too long."""
+    posterior = results["posterior"]
     if not results["config"].get("sampler") or posterior.get("num_warmup", 1) > 0:
         return False
     variance = posterior.get("energy_variance") or 0
     return bool(posterior["divergences"]) or not variance <= _TOO_LONG
 
 
-def _faults(results: Results, posterior: Results) -> Iterator[Finding]:
+def _faults(results: Results) -> Iterator[Finding]:
     """Step sizes that are too long, or divergences."""
-    variance = posterior.get("energy_variance")
+    posterior = results["posterior"]
     number = posterior.get("divergences")
-    if _is_too_long(results, posterior):
+    if _is_too_long(results):
         size = results["config"]["sampler"]["step_size"]
         text = (
             "The step size is too long, and num_warmup=0 tunes none: lower "
@@ -95,7 +97,7 @@ def _faults(results: Results, posterior: Results) -> Iterator[Finding]:
         yield Finding("step_too_long", "warning", text, {"step_size": size})
     elif number:
         remedy = _own(results, DIVERGENT) or "Raise config.sampler.target_accept to 0.95."
-        if variance is not None:  # Every step is accepted, whatever acceptance is asked for.
+        if "energy_variance" in posterior:  # Every step is accepted, whatever is asked for.
             remedy = "Compare with method='adjusted_mclmc'."
         text = f"{plural(number, 'draw')} diverged where the posterior is narrow. {remedy}"
         yield Finding("divergences", "warning", text, {"divergences": number})
@@ -104,17 +106,14 @@ def _faults(results: Results, posterior: Results) -> Iterator[Finding]:
 def _worth(results: Results) -> Iterator[Finding]:
     """What a posterior is worth: predictions, bias, temperature and evidence."""
     posterior = results["posterior"]
-    ladder = results.get("ladder", {})
     predictive = posterior.get("predictive") or {}
     ends = predictive.get("nll_interval")
-    error = ladder.get("log_evidence_error")
+    nll = f", and the Monte Carlo error of their NLL {np.ptp(ends) / 2:.4f}" if ends else ""
     temperature = posterior.get("temperature", 1)
-    of_nll = f", and the Monte Carlo error of their NLL {np.ptp(ends) / 2:.4f}" if ends else ""
-    within = "" if error is None else f" +- {error:.2f}"
     known = {
         "predictions_of_chains": (
             predictive.get("rhat_max"),
-            f"Predictions of single examples have an R-hat of up to {{:.3f}}{of_nll}.",
+            f"Predictions of single examples have an R-hat of up to {{:.3f}}{nll}.",
         ),
         "unadjusted": (
             posterior.get("sd_bias"),
@@ -124,7 +123,10 @@ def _worth(results: Results) -> Iterator[Finding]:
             None if temperature == 1 else temperature,
             "The likelihood has temperature {:g}: this is not the Bayes posterior.",
         ),
-        "evidence": (ladder.get("log_evidence"), f"The log evidence is {{:.2f}}{within} nats."),
+        "evidence": (
+            results.get("ladder", {}).get("log_evidence"),
+            "The log evidence is {:.2f} nats.",
+        ),
     }
     for code, (value, text) in known.items():
         if value is not None and np.isfinite(value):

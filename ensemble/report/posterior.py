@@ -1,9 +1,8 @@
 """What a posterior's report says of its chains: entries, plots, and `posterior.nc`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import ml_collections
 import numpy as np
 from flax.traverse_util import flatten_dict
 from numpy.typing import NDArray
@@ -16,37 +15,28 @@ from ensemble.draws.predictive_error import ERROR, predictive_section
 from ensemble.draws.store import LOG_DENSITY, LOG_PROB, tracked_scalars
 from ensemble.draws.unadjusted_bias import expected_bias
 from ensemble.report import charts, plots
-from ensemble.report.table import Json
+from ensemble.report.table import ByName, Json
 
 _MAX_LOOKED_AT = 10  # Scalars, those whose R-hat is largest.
-Scalars = Mapping[str, NDArray]
+Scalars = ByName
 """[C, T] each, by name."""
 
 
-def posterior_section(
-    counted: Scalars,
-    found: Diagnostics,
-    config: ml_collections.FrozenConfigDict,
-    num_gradients: int,
-    rate: float | None,
-    num_params: int,
-) -> Json:
+def posterior_section(counted: Scalars, config: Any, num_gradients: int, num_params: int) -> Json:
     """Entries of the report's `posterior` for chains that see all data.
 
     Args:
         counted: Scalars [C, T] of the draws that count, of the live chains.
-        found: Diagnostics of those whose convergence counts.
         config: Configuration of the run.
         num_gradients: Gradients of all chains, with those of the warm-up; without a search for the
             MAP.
-        rate: Gradients of single chains on all data, per second.
         num_params: Parameters of a chain.
 
     Returns:
         Over the draws mean `accept`, number of `divergences`, median absolute `energy_error` in
-        nats, and `step_size` [C] of the last one; `num_gradients`; rates; and what was asked for.
-        Of a sampler that accepts every step, `energy_variance` in nats^2 per step and parameter,
-        and the relative error `sd_bias` of standard deviations that goes with it, in the mean over
+        nats, and `step_size` [C] of the last one; `num_gradients`; and what was asked for. Of a
+        sampler that accepts every step, `energy_variance` in nats^2 per step and parameter, and the
+        relative error `sd_bias` of standard deviations that goes with it, in the mean over
         directions, None where that is not known.
     """
     errors = counted["energy_error"]
@@ -57,8 +47,6 @@ def posterior_section(
         "energy_error": float(np.median(np.abs(errors))),
         "step_size": counted["step_size"][:, -1].tolist(),
         "num_gradients": num_gradients,
-        "gradients_per_second": rate,
-        "ess_per_second": rate and found.ess_bulk_min * rate / num_gradients,
         "num_warmup": config.sampler.num_warmup,
     }
     if not trait("method", config.method, "is_exact"):
@@ -71,15 +59,15 @@ def posterior_section(
 def convergence_section(
     counted: Scalars,
     found: Diagnostics,
-    config: ml_collections.FrozenConfigDict,
+    config: Any,
     traced: Sequence[str] = (),
-    predicting: Sequence[int] | NDArray = (),
+    predicting: Any = (),
 ) -> Json:
     """Entries of the report's `posterior` for chains whatever moves them.
 
     Args:
         counted: As of `posterior_section`.
-        found: As of `posterior_section`.
+        found: Diagnostics of the draws whose convergence counts.
         config: Configuration of the run.
         traced: Scores of single draws that are among the scalars, by `Likelihood.traced`.
         predicting: Places of the draws that predict among those that count.
@@ -91,17 +79,16 @@ def convergence_section(
         no interval where it is not known. Where chains do not agree because each stays in a mode
         of its own, `modes` has the places of the chains of each mode among the live ones, and
         `modes_scalar` the name of the scalar that shows it; else None. `predictive` is of
-        `predictive_section`, where there are predictions.
+        `predictive_section`.
     """
     verdict = judge_chains(found.rhat_max, found.ess_min)
     is_whole = len(counted[LOG_DENSITY]) == config.num_chains
     has_diverged = bool(np.any(counted.get("is_divergent", False)))
-    predictive = predictive_section(counted, found, predicting)
     summaries = diagnostics.summarise({name: counted[name] for name in (LOG_DENSITY, *traced)})
     scalar, modes = _modes(counted, found) if verdict == DISAGREE else (None, None)
     return {
         "converged": verdict == AGREE and is_whole and not has_diverged,
-        **{name: one for name, one in found._asdict().items() if name != "scalars"},
+        **pytrees.without(found._asdict(), "scalars"),
         "num_scalars": len(found.scalars),
         "modes_scalar": scalar,
         "modes": modes,
@@ -111,13 +98,11 @@ def convergence_section(
             name: {"mean": one.mean, "mcse": one.mcse, "interval": one.interval}
             for name, one in summaries.scalars.items()
         },
-        **({"predictive": predictive} if predictive else {}),
+        "predictive": predictive_section(counted, found, predicting),
     }
 
 
-def convergence_scalars(
-    scalars: Scalars, found: Diagnostics, predicting: NDArray
-) -> dict[str, float]:
+def convergence_scalars(scalars: Scalars, found: Diagnostics, predicting: NDArray) -> Json:
     """What the curves of a run show of convergence; what is not known yet is left out.
 
     Args:
@@ -133,7 +118,7 @@ def convergence_scalars(
     return {name: one for name, one in each.items() if one is not None and np.isfinite(one)}
 
 
-def _modes(counted: Scalars, found: Diagnostics) -> tuple[str | None, list[list[int]] | None]:
+def _modes(counted: Scalars, found: Diagnostics) -> Any:
     """Finds the scalar that differs most between modes of chains, and the chains of each."""
     from ensemble.draws import disagreement  # Of chains that disagree alone.
 
@@ -153,15 +138,14 @@ def write_posterior(run: Any, report: Any) -> None:
     """
     work = run.where.work
     draws = run.draws
-    first = report.first
     live = list(run.live)
     counted, _ = report.drawn(run)
-    panels = charts.traces(draws.scalars(), first, *report.traced[:1])
+    panels = charts.traces(draws.scalars(), report.first, *report.traced[:1])
     plots.write(work.plots, {"traces": panels})
     info = {name: one for name, one in counted.items() if not name.startswith(LOG_PROB)}
     positions, kept = draws.positions(draws.predicting(report.most))
     # ArviZ marks divergences by position: parameters, kept for some draws, are a group apart.
-    all_draws = first + np.arange(counted[LOG_DENSITY].shape[1])
+    all_draws = report.first + np.arange(counted[LOG_DENSITY].shape[1])
     groups = {
         "sample_stats": diagnostics.sample_stats(info, all_draws),
         "posterior": diagnostics.to_dataset(tracked_scalars(counted), all_draws),
