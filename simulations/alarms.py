@@ -154,7 +154,7 @@ NULLS: Mapping[str, Null] = {
     "equal numbers": Null(equal_numbers, _OF_EQUALS),
     "unrelated classes": Null(
         unrelated_classes,
-        {"ranking": _EITHER, "detection": _EITHER},
+        {"ranking": _EITHER, "detection": ("info", "warning")},
     ),
     "unrelated numbers": Null(unrelated_numbers, {"ranking": _EITHER}),
 }

@@ -23,14 +23,6 @@ CONTAINED = 0.9
 """Share of targets that conformal sets and intervals are to contain."""
 
 
-def can_fit_scale(p: Any, y: NDArray) -> bool:
-    """Whether there are enough rows to tell if a factor helps."""
-    if p.kind != "classes":
-        return p.can_scale and len(y) >= MIN_ROWS
-    errors = int(np.sum(p.labels != y))
-    return min(errors, len(y) - errors) >= MIN_ERRORS
-
-
 def fit_scale(p: Any, y: NDArray) -> float | None:
     """The factor for `p.scaled` with the lowest NLL: a temperature, or a factor of the scale.
 
@@ -74,7 +66,11 @@ def scale_gain(p: Any, y: NDArray) -> Estimate | None:
     Returns:
         NLL with the factor less NLL without; None if too few rows determine a factor.
     """
-    if not can_fit_scale(p, y):
+    fewest, least = len(y), MIN_ROWS
+    if p.kind == "classes":
+        errors = int(np.sum(p.labels != y))
+        fewest, least = min(errors, fewest - errors), MIN_ERRORS
+    if fewest < least:
         return None
     change = np.zeros(len(y))
     for repeat in range(_REPEATS):

@@ -27,7 +27,7 @@ def chain_findings(results: Results) -> list[Finding]:
     """
     if "ess_bulk_min" not in results["posterior"]:
         return []  # Walks have findings of their own.
-    return [_agreement(results), *_faults(results), *_worth(results)]
+    return [_agreement(results), *_faults(results), *_worth(results["posterior"])]
 
 
 def _agreement(results: Results) -> Finding:
@@ -103,13 +103,11 @@ def _faults(results: Results) -> Iterator[Finding]:
         yield Finding("divergences", "warning", text, {"divergences": number})
 
 
-def _worth(results: Results) -> Iterator[Finding]:
-    """What a posterior is worth: predictions, bias, temperature and evidence."""
-    posterior = results["posterior"]
+def _worth(posterior: Results) -> Iterator[Finding]:
+    """What a posterior is worth: the error of its predictions, and its bias."""
     predictive = posterior.get("predictive") or {}
     ends = predictive.get("nll_interval")
     nll = f", and the Monte Carlo error of their NLL {np.ptp(ends) / 2:.4f}" if ends else ""
-    temperature = posterior.get("temperature", 1)
     known = {
         "predictions_of_chains": (
             predictive.get("rhat_max"),
@@ -118,14 +116,6 @@ def _worth(results: Results) -> Iterator[Finding]:
         "unadjusted": (
             posterior.get("sd_bias"),
             "The sampler is unadjusted: standard deviations are off by about {:.1%}.",
-        ),
-        "temperature": (
-            None if temperature == 1 else temperature,
-            "The likelihood has temperature {:g}: this is not the Bayes posterior.",
-        ),
-        "evidence": (
-            results.get("ladder", {}).get("log_evidence"),
-            "The log evidence is {:.2f} nats.",
         ),
     }
     for code, (value, text) in known.items():

@@ -91,7 +91,6 @@ def _words(e: Evaluation, numbers: ByName) -> Json:
     found = {
         "noun": e.noun,
         "title": metric.title if metric.title[1].isupper() else metric.title.lower(),
-        "who": "ensemble" if e.test.num_members > 1 else e.noun,
         "examples": f"{len(e.y):,} {e.split} examples",
     }
     if "value" in numbers:
@@ -154,7 +153,7 @@ def quality(e: Evaluation) -> Findings:
     """The headline metric: the one rule that always speaks."""
     text = "info: Its {title} is {number} on {examples}."
     if e.headline == "accuracy":
-        text = "info: The {who} is right on {percent} of {examples}."
+        text = "info: The ensemble is right on {percent} of {examples}."
     yield _said(text, e.whole[e.headline], metric=e.headline)
 
 
@@ -315,13 +314,15 @@ def shift_overconfidence(e: Evaluation) -> Findings:
 def detection(e: Evaluation) -> Findings:
     """Inputs unlike the training data that uncertainty does not reveal."""
     for name, one in _first({name: found["auroc"] for name, found in e.detection.items()}):
-        level = "good" if one.above(0.95) else "info"
-        text = "Of the other inputs, its uncertainty reveals {inputs} least well (AUROC {percent})."
+        text = (
+            "info: Of the other inputs, its uncertainty reveals {inputs} least well "
+            "(AUROC {percent})."
+        )
         bad = (
             "warning: It is surer of {inputs} than of test examples (AUROC {percent}): its "
             "uncertainty does not reveal them."
         )
-        yield from _judged(one, f"{level}: {text}", bad, bound=0.5, inputs=name)
+        yield from _judged(one, text, bad, bound=0.5, inputs=name)
 
 
 RULES: Any = {

@@ -94,7 +94,7 @@ def test_shift_and_other_inputs():
     assert "detection" not in codes(e)  # The same inputs: 0.5 is within the interval.
     e = Evaluation(p, y, shifted={"noise": [p] * 5}, outside={"noise": uniform})
     assert not {"shift_costs", "shift_overconfidence"} & codes(e)
-    assert "detection" in codes(e, "good")
+    assert "detection" in codes(e, "info")
 
 
 def test_few_errors_do_not_say_that_doubt_ranks_them():
