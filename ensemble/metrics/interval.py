@@ -128,31 +128,23 @@ def joint(number: int) -> float:
 
 
 def has_heavy_tail(values: ArrayLike) -> bool:
-    """Whether the variance of draws [N] may be infinite, as far as so many can tell."""
+    """Whether the variance of draws [N] may be infinite, as far as so many can tell.
+
+    The largest draws, less their threshold, have a generalised Pareto distribution, whose shape is
+    1 / k for a tail like that of x^-k, at most 1, and 0 for one that falls exponentially. It is
+    estimated by probability-weighted moments (Hosking and Wallis 1987, "Parameter and quantile
+    estimation for the generalized Pareto distribution"); Vehtari et al. (arXiv:1507.02646) judge
+    means by it.
+    """
     ordered = np.sort(np.asarray(values, np.float64))
+    count = int(_TAIL_SHARE * len(ordered))
     if len(ordered) < MIN_TAIL_ROWS or not np.isfinite(ordered).all():
         return False
-    return tail_shape(ordered) >= INFINITE_VARIANCE
-
-
-def tail_shape(ordered: Floats) -> float:
-    """Shape of the generalised Pareto distribution of the largest draws, less their threshold.
-
-    By probability-weighted moments (Hosking and Wallis 1987, "Parameter and quantile estimation for
-    the generalized Pareto distribution"); Vehtari et al. (arXiv:1507.02646) judge means by it.
-
-    Args:
-        ordered: [N], ascending.
-
-    Returns:
-        1 / k for a tail like that of x^-k, at most 1; 0 for one that falls exponentially.
-    """
-    count = int(_TAIL_SHARE * len(ordered))
     tail = ordered[-count:] - ordered[-count - 1]
     if not tail[-1] > 0:
-        return 0.0
+        return False
     share = np.mean(tail * (np.arange(count, 0, -1) - 0.5) / count) / np.mean(tail)
-    return float(2 - 1 / (1 - 2 * share))
+    return bool(2 - 1 / (1 - 2 * share) >= INFINITE_VARIANCE)
 
 
 def _design_effect(terms: Floats, value: float, sums: Floats, sizes: Floats) -> float:

@@ -124,7 +124,6 @@ def evaluate(
                 allow_empty_sets=allow_empty_sets,
                 said=[Finding(**one) for one in run.results.get("findings", ())],
             )
-            logger.info("Scoring %d %ss on %d examples.", p.num_members, run.noun, len(y))
             write_file(directory / "report.html", page.render(evaluation))
             write_file(directory / "report.json", to_json({**about, **evaluation.json()}))
         except OSError as error:
@@ -193,6 +192,7 @@ def _inputs(run: EvaluatedRun, names: Any) -> Json:
         InputError: A name is unknown, or its data are missing.
     """
     source = run.dataset
+    is_asked = names is not None
     if names is None:
         names = _defaults(run) if source else []
     if list(names) in ([], [NONE]):
@@ -201,7 +201,12 @@ def _inputs(run: EvaluatedRun, names: Any) -> Json:
         raise InputError(f"{run.why_no_data}; give them, or use --extra_datasets={NONE}")
     found: Json = {}
     for name in names:
-        found |= shift.made_inputs(source, name) or _of_set(run, name)
+        try:
+            found |= shift.made_inputs(source, name) or _of_set(run, name)
+        except InputError as error:
+            if is_asked:
+                raise
+            logger.warning("%s is left out of the other data: %s", name, error)
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -59,22 +58,22 @@ class Evaluation:
     test: Any
     y: NDArray
     calibration: Any = None
-    baselines: Sequence[ByName] = ()
+    baselines: Any = ()
     shifted: ByName = field(default_factory=dict)
     outside: ByName = field(default_factory=dict)
     groups: Any = None
     others: ByName = field(default_factory=dict)
     draw: ByName = field(default_factory=dict)
-    traces: Sequence[Any] = ()
+    traces: Any = ()
     about: ByName = field(default_factory=dict)
     source: Any = None
-    records: Sequence[ByName] = ()
+    records: Any = ()
     noun: str = "member"
-    rules: Sequence[Rule] = ()
+    rules: Any = ()
     requested: ByName = field(default_factory=dict)
     allow_empty_sets: bool = False
     split: str = "test"
-    said: Sequence[Finding] = ()
+    said: Any = ()
 
     def __repr__(self) -> str:
         return "\n".join([*as_lines(self.findings, self.about.get("notes", ())), "", self.table])

@@ -1,6 +1,6 @@
-"""What a posterior's report says of its chains: entries, plots, and `posterior.nc`."""
+"""What a posterior's report says of its chains: entries, plots, `posterior.nc`, and findings."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,19 @@ from numpy.typing import NDArray
 from ensemble import pytrees
 from ensemble.config import trait
 from ensemble.draws import diagnostics
-from ensemble.draws.diagnostics import AGREE, DISAGREE, Diagnostics, judge_chains
+from ensemble.draws.diagnostics import AGREE, DISAGREE, Diagnostics, judge_chains, least_ess
 from ensemble.draws.predictive_error import ERROR, predictive_section
 from ensemble.draws.store import LOG_DENSITY, LOG_PROB, tracked_scalars
 from ensemble.draws.unadjusted_bias import expected_bias
+from ensemble.errors import plural
 from ensemble.report import charts, plots
+from ensemble.report.findings import Finding
+from ensemble.report.sections import DIVERGENT, MODES, SLOW, Results, sections_of
 from ensemble.report.table import ByName, Json
 
+_IDLE = 0.05  # Acceptance rate of a chain that hardly moves.
+_TOO_LONG = 1.0
+"""Nats^2 per step and parameter of a fixed step size, above which networks predict worse."""
 _MAX_LOOKED_AT = 10  # Scalars, those whose R-hat is largest.
 Scalars = ByName
 """[C, T] each, by name."""
@@ -156,3 +162,113 @@ def write_posterior(run: Any, report: Any) -> None:
     data = diagnostics.to_arviz(groups)
     data.attrs |= {"temperature": report.config.posterior_temperature, "chains": live}
     diagnostics.write_netcdf(work.path / "posterior.nc", data)
+
+
+# Do chains agree, and if not, why?
+
+
+def chain_findings(results: Results) -> list[Finding]:
+    """Looks for signs that chains have not converged.
+
+    Args:
+        results: content of results.json, with `posterior`.
+
+    Returns:
+        One finding on agreement, and others on step sizes, divergences and properties.
+    """
+    if "ess_bulk_min" not in results["posterior"]:
+        return []  # Walks have findings of their own.
+    return [_agreement(results), *_faults(results), *_worth(results["posterior"])]
+
+
+def _agreement(results: Results) -> Finding:
+    posterior = results["posterior"]
+    rhat = posterior["rhat_max"]
+    ess = posterior["ess_bulk_min"]
+    who = plural(len(results["active_members"]), "chain")
+    draws = f"{who} of {plural(posterior['num_samples'], 'draw')}"
+    level = "warning"
+    text = f"R-hat is not known: {draws} are too few, or do not move."
+    if np.isfinite(np.array([rhat, ess], float)).all():
+        verdict = judge_chains(rhat, least_ess(posterior))
+        measured = f"R-hat is up to {rhat:.3f}, bulk ESS from {ess:,.0f}."
+        text = f"Its {draws} agree: {measured}"
+        if verdict == AGREE:
+            level = "good"
+        else:
+            text = f"Its {who} {verdict}: {measured} {_advice(results, verdict)}"
+    return Finding("convergence", level, text, {"rhat": rhat, "ess_bulk": ess})
+
+
+def _advice(results: Results, verdict: str) -> str:
+    """The likely cause of chains that do not agree, and what helps."""
+    posterior = results["posterior"]
+    rates = zip(results["active_members"], posterior.get("accept_by_chain") or (), strict=False)
+    if idle := [str(k) for k, rate in rates if rate < _IDLE]:
+        remedy = "raise config.sampler.num_warmup, or set config.init_from"
+        return f"Chains {', '.join(idle)} hardly moved: {remedy}."
+    if _is_too_long(results):
+        return "The step size is too long, see below."
+    if modes := posterior.get("modes"):
+        remedy = _own(results, MODES) or "Use them as an ensemble, without intervals."
+        if "ladder" in results:
+            remedy = "Raise config.parallel_tempering.num_replicas."
+        return f"They stay in {len(modes)} modes of {posterior['modes_scalar']}. {remedy}"
+    if posterior.get("divergences"):
+        return "See the divergences first."
+    longer: str = posterior.get("remedy") or "Raise config.sampler.num_samples."
+    if verdict != DISAGREE:
+        return longer
+    return _own(results, SLOW) or f"They mix slowly: start from trained members. {longer}"
+
+
+def _own(results: Results, fault: str) -> str:
+    return "".join(section.remedy(results, fault) for section in sections_of(results))
+
+
+def _is_too_long(results: Results) -> bool:
+    """Whether a step size that nothing tunes is too long."""
+    posterior = results["posterior"]
+    if not results["config"].get("sampler") or posterior.get("num_warmup", 1) > 0:
+        return False
+    variance = posterior.get("energy_variance") or 0
+    return bool(posterior["divergences"]) or not variance <= _TOO_LONG
+
+
+def _faults(results: Results) -> Iterator[Finding]:
+    """Step sizes that are too long, or divergences."""
+    posterior = results["posterior"]
+    number = posterior.get("divergences")
+    if _is_too_long(results):
+        size = results["config"]["sampler"]["step_size"]
+        text = (
+            "The step size is too long, and num_warmup=0 tunes none: lower "
+            f"config.sampler.step_size={size:g} in a new workdir."
+        )
+        yield Finding("step_too_long", "warning", text, {"step_size": size})
+    elif number:
+        remedy = _own(results, DIVERGENT) or "Raise config.sampler.target_accept to 0.95."
+        if "energy_variance" in posterior:  # Every step is accepted, whatever is asked for.
+            remedy = "Compare with method='adjusted_mclmc'."
+        text = f"{plural(number, 'draw')} diverged where the posterior is narrow. {remedy}"
+        yield Finding("divergences", "warning", text, {"divergences": number})
+
+
+def _worth(posterior: Results) -> Iterator[Finding]:
+    """What a posterior is worth: the error of its predictions, and its bias."""
+    predictive = posterior.get("predictive") or {}
+    ends = predictive.get("nll_interval")
+    nll = f", and the Monte Carlo error of their NLL {np.ptp(ends) / 2:.4f}" if ends else ""
+    known = {
+        "predictions_of_chains": (
+            predictive.get("rhat_max"),
+            f"Predictions of single examples have an R-hat of up to {{:.3f}}{nll}.",
+        ),
+        "unadjusted": (
+            posterior.get("sd_bias"),
+            "The sampler is unadjusted: standard deviations are off by about {:.1%}.",
+        ),
+    }
+    for code, (value, text) in known.items():
+        if value is not None and np.isfinite(value):
+            yield Finding(code, "info", text.format(value), {"value": value})

@@ -33,7 +33,7 @@ def training_findings(
         )
         found.append(Finding("failed_members", "warning", text, {"failed": len(failed)}))
     if "posterior" in results:
-        from ensemble.report.chains import chain_findings  # Imports ArviZ.
+        from ensemble.report.posterior import chain_findings  # Of samplers alone.
 
         found += chain_findings(results)
     for section in sections_of(results):

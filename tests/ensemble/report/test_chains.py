@@ -2,7 +2,7 @@
 
 import pytest
 
-from ensemble.report.chains import chain_findings
+from ensemble.report.posterior import chain_findings
 
 
 def results(**posterior):
