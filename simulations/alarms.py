@@ -143,7 +143,6 @@ NULLS: Mapping[str, Null] = {
         {
             "gain": _EITHER,
             "calibration": _WARNING,
-            "pit": _WARNING,
             "conformal": _WARNING,
         },
     ),
@@ -159,8 +158,6 @@ NULLS: Mapping[str, Null] = {
     "unrelated numbers": Null(unrelated_numbers, {"ranking": _EITHER}),
 }
 SIZES = (150, 1_500)
-LEVELS = {"pit": 0.01}
-"""The share of false findings that rules claim to keep below; of others 5%."""
 NOT_SIMULATED = {
     "quality": "describes, and claims nothing",
     "abstention": "of a calibration split: simulations.chains",

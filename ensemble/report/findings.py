@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 MARGIN = 0.02
 COVERAGE_MARGIN = 0.05
 """Confidence this near to accuracy, and coverage this near to its level, is calibrated."""
-DOUBTED = 0.01
-"""p-value of the tests next to an interval, which alone has 5% of false alarms."""
 SMALL = 0.01
 """A smaller share of a metric, or nats, does not matter."""
 
@@ -223,16 +221,6 @@ def calibration(e: Evaluation) -> Findings:
         )
 
 
-def pit(e: Evaluation) -> Findings:
-    """Uniformity of the PIT, by an exact test at 1%."""
-    if e.test.kind in ("numbers", "counts") and e.groups is None and e.pit[1] <= DOUBTED:
-        text = (
-            "warning: The predicted distributions have the wrong shape: their PIT is not uniform "
-            "(distance {distance:.3f}, p = {p_value:.2g})."
-        )
-        yield _said(text, distance=e.pit[0], p_value=e.pit[1])
-
-
 def factor(e: Evaluation) -> Findings:
     """One temperature, or factor of the scale, by folds of the calibration split."""
     good = f"good: Calibration is not needed: it would lower the NLL by less than {SMALL:g} nats."
@@ -329,7 +317,7 @@ RULES: Any = {
     rule.__name__: rule
     for rule in (
         *(quality, gain, baseline, comparison, several),
-        *(calibration, pit, factor, conformal, ranking, abstention, weak_class),
+        *(calibration, factor, conformal, ranking, abstention, weak_class),
         *(shift_costs, shift_overconfidence, detection),
     )
 }
