@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _NUM_COLOURS = 8
 _MAX_POINTS = 1000
-_MAX_CURVES = 2000
+_MAX_CURVES = 4000
 
 
 def _add_average(chart: Chart, e: Evaluation, xs: Any, ys: Any) -> None:
@@ -124,22 +124,19 @@ def learning_curves(records: Sequence[ByName], names: ByName) -> list[Chart]:
         against epochs where these are known. Long curves are thinned.
     """
     progress = "epoch" if any("epoch" in record for record in records) else "step"
-    tags = dict.fromkeys(tag for record in records for tag in record if tag.count("/") == 2)
-    wanted = [
-        tag
-        for tag in tags
-        if tag.endswith("/loss") or (tag.split("/")[2] in names and not tag.startswith("train/"))
-    ]
+    tags = dict.fromkeys(tag for record in records for tag in record)
     charts: Json = {}
-    for tag in wanted:
-        split, who, score = tag.split("/")
+    for tag in tags:
+        split, _, rest = tag.partition("/")
+        who, _, score = rest.partition("/")
         points = np.array([(one.get(progress), one.get(tag)) for one in records], float)
         points = points[(np.abs(points) < 1e30).all(axis=1)]
-        if len(points):
+        is_shown = score == "loss" or (score in names and split != "train")
+        if is_shown and len(points):
             title = f"{split} {names[score].title if score in names else score}"
             new = Chart(f"{title} during training", Axis(progress), Axis(title))
             kind, name = ("ours", "ensemble") if who == "ensemble" else ("each", "members")
-            stride = -(-len(points) * len(wanted) // _MAX_CURVES)
+            stride = -(-len(points) * len(tags) // _MAX_CURVES)
             charts.setdefault(title, new).add("line", kind, *points[::stride].T, name)
     return [*charts.values()]
 

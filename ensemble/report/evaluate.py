@@ -141,7 +141,7 @@ def _others(run: EvaluatedRun, workdirs: Sequence[AnyPath]) -> Json:
     """Predictives of runs to compare with, by name.
 
     Raises:
-        InputError: A run that was asked for cannot be compared.
+        InputError: A run that was asked for has other targets or test examples.
     """
     found: Json = {}
     start = str(run.config.get("init_from", PRIOR))
@@ -150,7 +150,16 @@ def _others(run: EvaluatedRun, workdirs: Sequence[AnyPath]) -> Json:
     for workdir in [*starts, *map(os.fspath, workdirs)]:
         try:
             other = EvaluatedRun(workdir, run.data_dir, run.data)
-            _check_comparable(run, other)
+            both = (run, other)
+            kinds = {one.test.predictive.kind.replace("counts", "numbers") for one in both}
+            prints = {one.description.get("test_fingerprint") for one in both}
+            is_same = np.array_equal(run.test.targets, other.test.targets)
+            if len(kinds) > 1 or len(prints) > 1 or not is_same:
+                raise InputError(
+                    f"--compare={other.work.path} has other targets or test examples than "
+                    f"{run.work.path}; compare classes with classes, and give both the same "
+                    "splits, or, where splits are carved, the same config.seed"
+                )
         except InputError as error:
             if workdir not in starts:
                 raise
@@ -159,23 +168,6 @@ def _others(run: EvaluatedRun, workdirs: Sequence[AnyPath]) -> Json:
             name = f"{'its start, ' if workdir in starts else ''}{other.work.path.name}"
             found[workdir if name in found else name] = other.test.predictive
     return found
-
-
-def _check_comparable(run: EvaluatedRun, other: EvaluatedRun) -> None:
-    """Refuses runs that predict other targets, or were tested on other examples."""
-    first, second = (
-        (
-            one.test.predictive.kind.replace("counts", "numbers"),
-            one.description.get("test_fingerprint"),
-        )
-        for one in (run, other)
-    )
-    if first != second or not np.array_equal(run.test.targets, other.test.targets):
-        raise InputError(
-            f"--compare={other.work.path} has other targets or test examples than {run.work.path}; "
-            "compare classes with classes, and give both the same splits, or, where splits are "
-            "carved, the same config.seed"
-        )
 
 
 # Other inputs: shifted, of other data sets, made up.

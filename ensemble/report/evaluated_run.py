@@ -140,9 +140,7 @@ class EvaluatedRun:
         if self.data is not None:
             from ensemble.data.data_forms import recognise  # Most runs learn a set by its name.
 
-            given = recognise(self.data, request.table.kind, request.table.target)
-            is_table = given.is_table and "table" in self.description
-            found = dataclasses.replace(given, is_table=is_table).source(request)
+            found = recognise(self.data, request.table.kind, request.table.target).source(request)
         else:
             try:
                 found = load(self.description["name"], request)

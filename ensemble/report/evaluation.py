@@ -235,7 +235,7 @@ class Evaluation:
         """Metrics that both have: NLL and pinball loss only of densities, or levels, alike."""
         ours = self.test
         theirs = metrics_of(p)
-        is_alike = ours.kind == p.kind and (self.is_classes or list(ours.axis) == list(p.axis))
+        is_alike = ours.kind == p.kind and list(ours.axis) == list(p.axis)
         return [
             name
             for name, one in self.metrics.items()
@@ -275,9 +275,8 @@ class Evaluation:
     @cached_property
     def conformal(self) -> Any:
         """Outcome of conformal sets or intervals of 90%; None if there are none."""
-        kind = self.test.kind
-        has_level = kind != "quantiles" or 0.9 in self.test.bands
-        if self.calibration is None or kind == "several" or not has_level:
+        levels = getattr(self.test, "bands", [0.9])
+        if self.calibration is None or self.test.kind == "several" or 0.9 not in levels:
             return None
         test = self.test, self.y
         return calibration.conformal(self.calibration, test, allow_empty=self.allow_empty_sets)
@@ -316,46 +315,38 @@ class Evaluation:
     def abstention(self) -> Json:
         """What rules of abstention do, by rule: those that are asked for, else the usual ones.
 
-        Those without a proved threshold are left out.
+        Each has `threshold`, the largest doubt of an answer, fitted on the calibration split;
+        `coverage`, the share of the rows that are answered; `error`, the share of answers that are
+        wrong, with its interval. Usual rules without a proved threshold are left out.
 
         Raises:
             InputError: There is no threshold for a rule that is asked for.
         """
         levels = (0.01, 0.02, 0.05) if self.is_classes else (0.05, 0.1, 0.2)
         usual = [*(Rule(MAX_ERROR, one) for one in levels), Rule(COVERAGE, 0.9)]
+        doubt = self.test.doubt()
         found = {}
         for rule in self.rules or usual:
             try:
-                found[str(rule)] = self._answers(rule)
+                if self.calibration is None:
+                    raise ValueError("the run has no calibration split")
+                if self.groups is not None and rule.name == MAX_ERROR:
+                    raise ValueError("rows come in groups, which prove less than independent rows")
+                held, y = self.calibration
+                wrong = are_wrong(self.test, self.y, rule.tolerance)
+                errors = are_wrong(held, y, rule.tolerance)
+                threshold = fit_abstention(rule, held.doubt(), errors).threshold
             except ValueError as fault:
                 if self.rules:
                     raise InputError(f"--{rule}: {fault}") from None
+            else:
+                answered = doubt < threshold
+                found[str(rule)] = {
+                    "threshold": threshold,
+                    "coverage": float(answered.mean()),
+                    "error": self.interval(wrong, answered, bounds=(0, 1)),
+                }
         return found
-
-    def _answers(self, rule: Rule) -> Json:
-        """Returns what a rule of abstention does.
-
-        Returns:
-            `threshold`, the largest doubt of an answer, fitted on the calibration split;
-            `coverage`, the share of the rows that are answered; `error`, the share of answers that
-            are wrong, with its interval.
-
-        Raises:
-            ValueError: No threshold is proved.
-        """
-        if self.calibration is None:
-            raise ValueError("the run has no calibration split")
-        if self.groups is not None and rule.name == MAX_ERROR:
-            raise ValueError("rows come in groups, which prove less than independent rows")
-        held, y = self.calibration
-        wrong = are_wrong(self.test, self.y, rule.tolerance)
-        found = fit_abstention(rule, held.doubt(), are_wrong(held, y, rule.tolerance))
-        answered = self.test.doubt() < found.threshold
-        return {
-            "threshold": found.threshold,
-            "coverage": float(answered.mean()),
-            "error": self.interval(wrong, answered, bounds=(0, 1)),
-        }
 
     @cached_property
     def recall(self) -> list[Estimate]:
@@ -363,9 +354,10 @@ class Evaluation:
         if not self.is_classes:
             return []
         number = len(self.test.axis)
+        level = joint(number)
         hit = functions.accuracy(self.test, self.y)
-        how: Json = {"bounds": (0, 1), "level": joint(number)}
-        return [self.interval(hit, self.y == c, **how) for c in range(number)]
+        each = [self.y == c for c in range(number)]
+        return [self.interval(hit, some, bounds=(0, 1), level=level) for some in each]
 
     # Members.
 

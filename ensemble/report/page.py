@@ -37,7 +37,7 @@ def render(e: Evaluation) -> str:
             links += f'<a href="#part-{k}">{title}</a>'
             body += f'<section><h2 id="part-{k}">{title}</h2><p class="why">{why}</p>{content}'
             body += "</section>"
-    facts = "".join(f"<span>{escaped(one)}</span>" for one in e.about.get("facts", ()))
+    facts = escaped(" · ".join(e.about.get("facts", ())))
     levels = {one.level for one in e.findings}
     nothing = [] if "warning" in levels else [Finding("", "good", "No warnings.")]
     return (

@@ -178,7 +178,7 @@ def chain_findings(results: Results) -> list[Finding]:
     """
     if "ess_bulk_min" not in results["posterior"]:
         return []  # Walks have findings of their own.
-    return [_agreement(results), *_faults(results), *_worth(results["posterior"])]
+    return [_agreement(results), *_further(results)]
 
 
 def _agreement(results: Results) -> Finding:
@@ -235,8 +235,8 @@ def _is_too_long(results: Results) -> bool:
     return bool(posterior["divergences"]) or not variance <= _TOO_LONG
 
 
-def _faults(results: Results) -> Iterator[Finding]:
-    """Step sizes that are too long, or divergences."""
+def _further(results: Results) -> Iterator[Finding]:
+    """Step sizes that are too long, or divergences; the error of predictions, and bias."""
     posterior = results["posterior"]
     number = posterior.get("divergences")
     if _is_too_long(results):
@@ -252,23 +252,15 @@ def _faults(results: Results) -> Iterator[Finding]:
             remedy = "Compare with method='adjusted_mclmc'."
         text = f"{plural(number, 'draw')} diverged where the posterior is narrow. {remedy}"
         yield Finding("divergences", "warning", text, {"divergences": number})
-
-
-def _worth(posterior: Results) -> Iterator[Finding]:
-    """What a posterior is worth: the error of its predictions, and its bias."""
     predictive = posterior.get("predictive") or {}
     ends = predictive.get("nll_interval")
     nll = f", and the Monte Carlo error of their NLL {np.ptp(ends) / 2:.4f}" if ends else ""
-    known = {
-        "predictions_of_chains": (
-            predictive.get("rhat_max"),
-            f"Predictions of single examples have an R-hat of up to {{:.3f}}{nll}.",
-        ),
-        "unadjusted": (
-            posterior.get("sd_bias"),
-            "The sampler is unadjusted: standard deviations are off by about {:.1%}.",
-        ),
-    }
-    for code, (value, text) in known.items():
+    text = f"Predictions of single examples have an R-hat of up to {{:.3f}}{nll}."
+    bias = "The sampler is unadjusted: standard deviations are off by about {:.1%}."
+    known = [
+        ("predictions_of_chains", predictive.get("rhat_max"), text),
+        ("unadjusted", posterior.get("sd_bias"), bias),
+    ]
+    for code, value, text in known:
         if value is not None and np.isfinite(value):
             yield Finding(code, "info", text.format(value), {"value": value})
