@@ -194,7 +194,8 @@ def write_chosen(out, runs, content) -> dict[str, Any]:
         whole = together(each, weights, first.likelihood)
         write_predictions(out, split, whole, targets, members)
         if split != "calibration":
-            metrics[split] = Evaluation(whole, targets, split=split).table.json()["metrics"]
+            found = Evaluation(whole, targets, split=split)
+            metrics[split] = found.scores()["metrics"]
     report = {
         **{name: first.results[name] for name in _SHARED},
         "num_members": len(members),

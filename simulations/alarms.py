@@ -135,7 +135,6 @@ NULLS: Mapping[str, Null] = {
             "weak_class": _WARNING,
             "calibration": _WARNING,
             "conformal": _WARNING,
-            "more_members": ("info",),
             **_OF_SHIFTS,
         },
     ),
@@ -144,7 +143,6 @@ NULLS: Mapping[str, Null] = {
         {
             "gain": _EITHER,
             "calibration": _WARNING,
-            "pit": _WARNING,
             "conformal": _WARNING,
         },
     ),
@@ -155,13 +153,11 @@ NULLS: Mapping[str, Null] = {
     "equal numbers": Null(equal_numbers, _OF_EQUALS),
     "unrelated classes": Null(
         unrelated_classes,
-        {"ranking": _EITHER, "detection": _EITHER},
+        {"ranking": _EITHER, "detection": ("info", "warning")},
     ),
     "unrelated numbers": Null(unrelated_numbers, {"ranking": _EITHER}),
 }
 SIZES = (150, 1_500)
-LEVELS = {"pit": 0.01}
-"""The share of false findings that rules claim to keep below; of others 5%."""
 NOT_SIMULATED = {
     "quality": "describes, and claims nothing",
     "abstention": "of a calibration split: simulations.chains",

@@ -86,9 +86,9 @@ def images():
 
 
 def table():
-    """Numbers of which rows are known."""
+    """Numbers of the rows of a table."""
     _, p, y = numbers()
-    return Evaluation(p, y, source=source(y), records=RECORDS)
+    return Evaluation(p, y, source=source(y[:, None]), records=RECORDS)
 
 
 def chains():

@@ -1,14 +1,12 @@
 """Metrics of predictions: each is a mean of terms [N], so one function makes every interval."""
 
-from ensemble.metrics.interval import Estimate, difference, interval
-from ensemble.metrics.metric import METRICS, Metric, metrics_of, values
-from ensemble.metrics.requested import requested
+from ensemble.metrics.interval import Estimate, interval
+from ensemble.metrics.metric import METRICS, Metric, metrics_of, requested, values
 
 __all__ = [
     "METRICS",
     "Estimate",
     "Metric",
-    "difference",
     "interval",
     "metrics_of",
     "requested",

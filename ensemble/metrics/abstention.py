@@ -149,20 +149,18 @@ def fit_abstention(rule: Rule, doubts: ArrayLike, errors: ArrayLike) -> Abstenti
     # a large split costs no coverage. All of this is known before any label is.
     counts = counts[counts >= max(needed, min(2 * needed, number // 4))]
     wrong = np.append(0, np.cumsum(np.asarray(errors, bool)[order]))
-    found = f"{number} are too few"
     best = None
     for threshold in np.append(ranked * (1 - _MARGIN), ACCEPT_ALL)[counts].tolist():
         accepted = np.searchsorted(ranked, threshold)
         if accepted < needed:  # Equal confidences leave fewer than were counted.
             continue
         if special.bdtr(wrong[accepted], accepted, rule.value) > 1 - LEVEL:
-            found = f"{wrong[accepted]} of the {accepted} most confident of {number} are wrong"
             break
         best = threshold
     if best is None:
         raise ValueError(
             f"an error of at most {rule.value:.3g} with {LEVEL:.0%} confidence takes {needed:,} "
-            f"or more right answers, and of the calibration examples {found}. Use a larger "
-            f"{MAX_ERROR}, or hold out more"
+            f"or more right answers, and {number:,} calibration examples do not show it. Use a "
+            f"larger {MAX_ERROR}, or hold out more"
         )
     return Abstention(rule, best)

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ensemble.metrics.interval import Estimate, interval
+from ensemble.metrics.metric import LEVEL
 
 RANGE = (0.05, 20.0)
 """Range of temperatures, and of factors of a scale."""
 MIN_ERRORS = 5
 MIN_ROWS = 30
 """Wrong (and right) predictions of classes, or rows of numbers, that determine a factor."""
-_NUM_TRIED = 25
+_NEAR = 0.25
+"""Logarithm of a factor that is near an end of its range, and so not determined."""
 _FOLDS = 5
 _REPEATS = 4
-
-
-def can_fit_scale(p: Any, y: NDArray) -> bool:
-    """Whether there are enough rows to tell if a factor helps."""
-    if p.kind != "classes":
-        return p.can_scale and len(y) >= MIN_ROWS
-    errors = int(np.sum(p.labels != y))
-    return min(errors, len(y) - errors) >= MIN_ERRORS
+CONTAINED = 0.9
+"""Share of targets that conformal sets and intervals are to contain."""
 
 
 def fit_scale(p: Any, y: NDArray) -> float | None:
@@ -45,16 +41,14 @@ def fit_scale(p: Any, y: NDArray) -> float | None:
     def nll(log_factor: float) -> float:
         return float(-np.mean(p.scaled(math.exp(log_factor)).log_prob(y)))
 
-    tried = np.linspace(math.log(RANGE[0]), math.log(RANGE[1]), _NUM_TRIED)
-    values = np.nan_to_num([nll(one) for one in tried], nan=np.inf, posinf=np.inf)
-    best = int(np.argmin(values))
-    if not np.isfinite(values[best]) or best in (0, len(tried) - 1):
-        return None
     import scipy.optimize  # Half a second, of those that calibrate alone.
 
+    low, high = map(math.log, RANGE)
     found = scipy.optimize.minimize_scalar(
-        nll, bounds=tried[[best - 1, best + 1]], method="bounded", options={"xatol": 1e-6}
+        nll, bounds=(low, high), method="bounded", options={"xatol": 1e-6}
     )
+    if not (np.isfinite(found.fun) and low + _NEAR < found.x < high - _NEAR):
+        return None
     return 1.0 if nll(0.0) - found.fun <= 1e-12 else float(math.exp(found.x))
 
 
@@ -71,7 +65,11 @@ def scale_gain(p: Any, y: NDArray) -> Estimate | None:
     Returns:
         NLL with the factor less NLL without; None if too few rows determine a factor.
     """
-    if not can_fit_scale(p, y):
+    fewest, least = len(y), MIN_ROWS
+    if p.kind == "classes":
+        errors = int(np.sum(p.labels != y))
+        fewest, least = min(errors, fewest - errors), MIN_ERRORS
+    if fewest < least:
         return None
     change = np.zeros(len(y))
     for repeat in range(_REPEATS):
@@ -92,3 +90,75 @@ def pit_uniformity(pit: ArrayLike) -> tuple[float, float]:
 
     found = scipy.stats.kstest(np.clip(pit, 0, 1), "uniform")
     return float(found.statistic), float(found.pvalue)
+
+
+# Conformal sets and intervals.
+
+
+class Outcome(NamedTuple):
+    """Coverage of sets or intervals on other rows than those that they are fitted on.
+
+    Attributes:
+        level: Share of targets that they are to contain.
+        threshold: Largest nonconformity score of what they contain.
+        coverage: Share of targets that they contain.
+        expected: Range of the coverage in 95% of pairs of splits.
+        size: Mean number of classes of the sets, or width of the intervals.
+    """
+
+    level: float
+    threshold: float
+    coverage: float
+    expected: tuple[float, float]
+    size: float
+
+
+def conformal(held: Any, test: Any, allow_empty: bool = False) -> Outcome | None:
+    """Fits sets or intervals of 90% on one split, and finds their coverage on another.
+
+    Sets of classes are those of Sadinle et al. 2019, intervals those of Romano et al. 2019.
+
+    The expected coverage is beta-binomial (Angelopoulos and Bates 2021, arXiv:2107.07511). Sets
+    that are never empty contain more than they have to, so their upper end is 1.
+
+    Args:
+        held: `Predictive` and targets [N] of the calibration split.
+        test: The same of the test split.
+        allow_empty: If False, the top class is in each set of classes.
+
+    Returns:
+        The outcome; None if there are too few rows to fit on.
+    """
+    import scipy.stats  # Slow: of evaluations alone.
+
+    p, y = test
+    number = len(held[1])
+    rank = math.ceil((number + 1) * CONTAINED - 1e-9)
+    if rank > number:
+        return None
+    threshold = float(np.sort(_surprise(*held))[rank - 1])
+    surprise = _surprise(p, y)
+    law = scipy.stats.betabinom(len(y), rank, number + 1 - rank)
+    least, most = law.ppf([(1 - LEVEL) / 2, (1 + LEVEL) / 2]) / len(y)
+    if p.kind == "classes":
+        covered = surprise <= threshold
+        sizes = np.sum(-p.log_probs <= threshold, axis=-1)
+        if not allow_empty:
+            covered |= p.labels == y
+            sizes = np.maximum(sizes, 1)
+            most = 1.0
+    else:
+        low, high = p.central(CONTAINED)
+        reach = np.maximum(threshold, (low - high) / 2)  # The lower end stays the lower one.
+        covered = surprise <= reach
+        sizes = high - low + 2 * reach
+    expected = float(least), float(most)
+    return Outcome(CONTAINED, threshold, float(covered.mean()), expected, float(sizes.mean()))
+
+
+def _surprise(p: Any, y: NDArray) -> NDArray:
+    """Nonconformity scores [N] of targets."""
+    if p.kind == "classes":
+        return np.asarray(-p.log_prob(y))
+    low, high = p.central(CONTAINED)
+    return np.maximum(low - y, y - high)

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 Floats = NDArray[np.float64]
+Bounds = tuple[float, float] | None
 MIN_ROWS = 10
 """Fewer rows, or groups of rows, determine no interval."""
 MIN_TAIL_ROWS = 500
@@ -64,7 +65,7 @@ def interval(
     terms: ArrayLike,
     groups: ArrayLike | None = None,
     *,
-    bounds: tuple[float, float] | None = None,
+    bounds: Bounds = None,
     level: float = 0.95,
     weight: float = 1.0,
     symmetric: bool = False,
@@ -90,12 +91,11 @@ def interval(
     """
     terms = np.atleast_1d(np.asarray(terms, np.float64))
     value = float(np.mean(terms)) if len(terms) else math.nan
-    sums = terms
-    sizes = np.ones(len(terms))
+    index = np.arange(len(terms))
     if groups is not None and len(terms) >= MIN_ROWS:
         index = np.unique(groups, return_inverse=True)[1]
-        sums = np.bincount(index, terms)
-        sizes = np.bincount(index).astype(np.float64)
+    sums = np.bincount(index, terms)
+    sizes = np.bincount(index).astype(np.float64)
     if not math.isfinite(value) or len(sums) < MIN_ROWS:
         return Estimate(value)
     has_pseudo_rows = bounds is not None and weight > 0
@@ -122,65 +122,29 @@ def interval(
     return Estimate(value, *(ends if bounds is None else ends.clip(*bounds)).tolist())
 
 
-def difference(
-    ours: ArrayLike,
-    theirs: ArrayLike,
-    groups: ArrayLike | None = None,
-    *,
-    bounds: tuple[float, float] | None = None,
-    weight: float = 1.0,
-    level: float = 0.95,
-) -> Estimate:
-    """The second metric less the first, paired over rows.
-
-    Differences of like predictors are nearly symmetric, and a few rows decide them. Without
-    pseudo-rows they have no correction of skewness, which would follow these few.
-
-    Args:
-        ours: Terms [N].
-        theirs: Terms [N] of the same rows.
-        groups: As of `interval`.
-        bounds: Least and largest possible value of one metric.
-        weight: As of `interval`.
-        level: As of `interval`.
-    """
-    is_smooth = bounds is None or not weight
-    if bounds is not None:
-        bounds = (bounds[0] - bounds[1], bounds[1] - bounds[0])
-    with np.errstate(invalid="ignore"):  # Of two infinite terms.
-        theirs = np.asarray(theirs, np.float64)
-        found = theirs - np.asarray(ours, np.float64)
-        # Rounding makes no differences.
-        found = np.where(np.abs(found) <= 1e-12 * np.abs(theirs), 0, found)
-    return interval(found, groups, bounds=bounds, level=level, weight=weight, symmetric=is_smooth)
+def joint(number: int) -> float:
+    """Level of each of several intervals that hold together (Bonferroni)."""
+    return 1 - 0.05 / max(number, 1)
 
 
 def has_heavy_tail(values: ArrayLike) -> bool:
-    """Whether the variance of draws [N] may be infinite, as far as so many can tell."""
+    """Whether the variance of draws [N] may be infinite, as far as so many can tell.
+
+    The largest draws, less their threshold, have a generalised Pareto distribution, whose shape is
+    1 / k for a tail like that of x^-k, at most 1, and 0 for one that falls exponentially. It is
+    estimated by probability-weighted moments (Hosking and Wallis 1987, "Parameter and quantile
+    estimation for the generalized Pareto distribution"); Vehtari et al. (arXiv:1507.02646) judge
+    means by it.
+    """
     ordered = np.sort(np.asarray(values, np.float64))
+    count = int(_TAIL_SHARE * len(ordered))
     if len(ordered) < MIN_TAIL_ROWS or not np.isfinite(ordered).all():
         return False
-    return tail_shape(ordered) >= INFINITE_VARIANCE
-
-
-def tail_shape(ordered: Floats) -> float:
-    """Shape of the generalised Pareto distribution of the largest draws, less their threshold.
-
-    By probability-weighted moments (Hosking and Wallis 1987, "Parameter and quantile estimation for
-    the generalized Pareto distribution"); Vehtari et al. (arXiv:1507.02646) judge means by it.
-
-    Args:
-        ordered: [N], ascending.
-
-    Returns:
-        1 / k for a tail like that of x^-k, at most 1; 0 for one that falls exponentially.
-    """
-    count = int(_TAIL_SHARE * len(ordered))
     tail = ordered[-count:] - ordered[-count - 1]
     if not tail[-1] > 0:
-        return 0.0
+        return False
     share = np.mean(tail * (np.arange(count, 0, -1) - 0.5) / count) / np.mean(tail)
-    return float(2 - 1 / (1 - 2 * share))
+    return bool(2 - 1 / (1 - 2 * share) >= INFINITE_VARIANCE)
 
 
 def _design_effect(terms: Floats, value: float, sums: Floats, sizes: Floats) -> float:

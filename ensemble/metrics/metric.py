@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from etils import epath
 from numpy.typing import NDArray
 
 from ensemble import pytrees
+from ensemble.config.pieces import given_or_imported, is_path
+from ensemble.errors import InputError, in_own_code, shown
 from ensemble.metrics import functions as of
-from ensemble.metrics.interval import Estimate, difference, has_heavy_tail, interval
+from ensemble.metrics.interval import Bounds, Estimate, has_heavy_tail, interval
 
 LEVEL = 0.95
 
@@ -36,14 +39,14 @@ class Metric(NamedTuple):
     """
 
     title: str
-    terms: Callable[..., Any]
+    terms: Any
     unit: str = ""
     better: int = -1
-    bounds: tuple[float, float] | None = None
+    bounds: Bounds = None
     in_table: bool = True
     of_members: bool = True
     heavy_tailed: bool = False
-    row_weight: float | Callable[..., float | None] = 1.0
+    row_weight: Any = 1.0
     min_rows: int = 2
 
     def value(self, p: Any, y: NDArray) -> float:
@@ -62,7 +65,10 @@ class Metric(NamedTuple):
     def difference(
         self, ours: Any, theirs: Any, groups: NDArray | None = None, level: float = LEVEL
     ) -> Estimate:
-        """The second metric less the first; errors that both share do not make its tails heavy.
+        """The second metric less the first, paired; shared errors do not make its tails heavy.
+
+        Differences of like predictors are nearly symmetric, and a few rows decide them. Without
+        pseudo-rows they have no correction of skewness, which would follow these few.
 
         Args:
             ours: Terms [N] of one predictive, or the number.
@@ -70,21 +76,33 @@ class Metric(NamedTuple):
             groups: Labels [N] of rows that may be alike; None: rows are independent.
             level: Probability that the interval holds the expected difference.
         """
-        if np.size(ours) < self.min_rows:
-            return Estimate(difference(ours, theirs).value)
+        theirs = np.asarray(theirs, np.float64)
+        with np.errstate(invalid="ignore"):  # Of two infinite terms.
+            found = theirs - ours
+            # Rounding makes no differences.
+            found = np.where(np.abs(found) <= 1e-12 * np.abs(theirs), 0, found)
+        if np.size(found) < self.min_rows:
+            return Estimate(float(np.mean(found)))
         weight = 0.0 if callable(self.row_weight) else self.row_weight
-        return difference(ours, theirs, groups, bounds=self.bounds, weight=weight, level=level)
+        bounds = None
+        if self.bounds is not None:
+            low, high = self.bounds
+            bounds = low - high, high - low
+        is_smooth = bounds is None or not weight
+        how: Any = {"level": level, "weight": weight, "symmetric": is_smooth}
+        return interval(found, groups, bounds=bounds, **how)
 
     def member_terms(self, p: Any, y: NDArray) -> NDArray:
         """Terms [M, N] of every member, or [M] of a metric without terms."""
         return np.stack([self.terms(one, y) for one in p.members])
 
 
+Metrics = dict[str, Metric]
 _MISSES = 20
 """Fewer targets outside of intervals decide their score: simulations cover 89 to 95%."""
-_ALL: dict[str, Any] = {"better": 0, "in_table": False, "of_members": False}
+_ALL: Any = {"better": 0, "in_table": False, "of_members": False}
 """Settings of metrics that describe an ensemble and are neither good nor bad."""
-_SHARE: dict[str, Any] = {"unit": "share", "bounds": (0, 1)}
+_SHARE: Any = {"unit": "share", "bounds": (0, 1)}
 
 
 def _uncertainty(title: str, unit: str, part: str) -> Metric:
@@ -122,22 +140,19 @@ _ERRORS = {
 }
 
 
-def _bands(levels: Iterable[float], in_table: float) -> dict[str, Metric]:
-    found: dict[str, Metric] = {}
+def _bands(levels: Iterable[float], in_table: float) -> Metrics:
+    found: Metrics = {}
     for level in levels:
         held, width, score = (
             partial(one, level=level) for one in (of.coverage, of.width, of.interval_score)
         )
         name = f"{100 * level:.4g}"
-        shown: dict[str, Any] = {"better": 0, "in_table": level == in_table}
+        shown: Any = {"better": 0, "in_table": level == in_table}
+        few: Any = {"in_table": False, "min_rows": round(_MISSES / (1 - level))}
         found |= {
             f"coverage_{name}": Metric(f"{name}% coverage", held, **_SHARE, **shown),
             f"width_{name}": Metric(f"{name}% width", width, "target", **shown),
-            f"interval_score_{name}": Metric(
-                *(f"{name}% interval score", score, "target"),
-                in_table=False,
-                min_rows=round(_MISSES / (1 - level)),
-            ),
+            f"interval_score_{name}": Metric(f"{name}% interval score", score, "target", **few),
         }
     return found
 
@@ -155,7 +170,7 @@ _DENSITIES = {
     "total": _uncertainty("Variance", "target²", "total"),
 }
 _AUROC = Metric("AUROC", of.auroc, better=1, row_weight=of.auroc_weight, **_SHARE)
-METRICS: dict[str, dict[str, Metric]] = {
+METRICS: dict[str, Metrics] = {
     "classes": _CLASSES,
     "numbers": _DENSITIES,
     "counts": _DENSITIES,
@@ -163,7 +178,7 @@ METRICS: dict[str, dict[str, Metric]] = {
 """By `Predictive.kind`; the first one is the headline."""
 
 
-def metrics_of(p: Any) -> dict[str, Metric]:
+def metrics_of(p: Any) -> Metrics:
     """The metrics of a predictive, by name; the first one is the headline."""
     if p.kind == "several":
         return _of_several(p)
@@ -176,13 +191,12 @@ def metrics_of(p: Any) -> dict[str, Metric]:
     return METRICS[p.kind]
 
 
-def _of_several(p: Any) -> dict[str, Metric]:
+def _of_several(p: Any) -> Metrics:
     """The NLL of all targets together; else the mean over targets, of nats the sum."""
     first = metrics_of(p.targets[0])
     joint = {"nll": Metric("NLL of all", of.nll, "nats")} if "nll" in first else {}
     for name, one in pytrees.without(first, "nll").items():
-        weight = 0.0 if callable(one.row_weight) else one.row_weight
-        joint[name] = one._replace(terms=partial(_over_targets, one), row_weight=weight)
+        joint[name] = one._replace(terms=partial(_over_targets, one))
     return joint
 
 
@@ -201,3 +215,93 @@ def values(p: Any, y: NDArray, names: Iterable[str] | None = None) -> dict[str, 
     """
     known = metrics_of(p)
     return {name: known[name].value(p, y) for name in known if names is None or name in names}
+
+
+# On request.
+
+
+def requested(texts: Iterable[str], p: Any) -> Metrics:
+    """Metrics that a user asks for, by their texts.
+
+    Args:
+        texts: `auroc:CLASS`, `auprc:CLASS`, `cost:FILE`, or the path of a function
+            `(Predictive, y) -> [N]` or of a `Metric`; names of usual metrics are skipped.
+        p: `Predictive` that is scored.
+
+    Raises:
+        InputError: There is no such metric for such predictions, or no such class or file.
+    """
+    known = metrics_of(p)
+    found = {}
+    for text in texts:
+        name, _, setting = text.partition(":")
+        if name in _OF_CLASSES and setting and p.kind == "classes":
+            found[text] = _OF_CLASSES[name](setting, p.axis)
+        elif is_path(text):
+            found[text] = _custom(text)
+        elif text not in known:
+            raise InputError(
+                f"--metrics={text}: such predictions have no metric {name}. Use one of "
+                f"{', '.join(known)}, of classes auroc:CLASS, auprc:CLASS or cost:FILE, or your "
+                "own as package.module:Name or file.py:Name"
+            )
+    return found
+
+
+def _ranked(terms: Any, title: str, name: str, classes: list[str]) -> Metric:
+    for names in (classes, [*map(str, range(len(classes)))]):
+        if name in names:
+            of_class = {"label": names.index(name)}
+            weight = partial(of.auroc_weight, **of_class)
+            terms = partial(terms, **of_class)
+            return Metric(f"{title} ({name})", terms, "share", 1, (0, 1), row_weight=weight)
+    raise InputError(
+        f"--metrics: there is no class {shown(name)} among {len(classes)}. Use one of "
+        f"{', '.join(map(shown, classes[:10]))} or its number"
+    )
+
+
+def _costs(path: str, classes: list[str]) -> Metric:
+    """The metric of a CSV file with a row of costs per class and a column per decision."""
+    try:
+        lines = epath.Path(path).expanduser().read_text().splitlines()
+        costs = np.loadtxt(lines, delimiter=",", ndmin=2)
+        if len(costs) != len(classes) or not 0 < np.ptp(costs) < np.inf:
+            raise ValueError(f"shape {costs.shape}")
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"--metrics=cost:{shown(path)} cannot be read as costs ({error}). Use a CSV file with "
+            f"a row of finite costs, not all the same, for each of the {len(classes)} classes"
+        ) from None
+    bounds = float(costs.min()), float(costs.max())
+    return Metric(f"Mean cost ({path})", partial(_cost, costs=costs), bounds=bounds)
+
+
+def _cost(p: Any, y: NDArray, costs: NDArray) -> NDArray:
+    """Cost of the decision with the least expected cost (Elkan 2001, section 1)."""
+    return costs[y, (p.probs @ costs).argmin(axis=1)]
+
+
+_OF_CLASSES: Any = {
+    "auroc": partial(_ranked, of.auroc, "AUROC"),
+    "auprc": partial(_ranked, of.average_precision, "AUPRC"),
+    "cost": _costs,
+}
+"""Metrics by class name or file."""
+
+
+def _custom(path: str) -> Metric:
+    """A user's metric by its path; its faults become one line."""
+    found = given_or_imported(path, f"--metrics={path}")
+    metric = found if isinstance(found, Metric) else Metric(path.rpartition(":")[2], found)
+
+    def terms(p: Any, y: NDArray) -> NDArray:
+        try:
+            values = np.asarray(metric.terms(p, y), np.float64)
+            if values.shape not in ((), (len(p),)):
+                raise ValueError(f"{list(values.shape)} is no shape of {len(p)} rows or one number")
+        except Exception as error:  # A user's program may raise anything.
+            raise InputError(f"the metric {path} failed {in_own_code(error)}") from error
+        return values
+
+    return metric._replace(terms=terms)

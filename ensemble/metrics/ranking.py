@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
+_COVERAGE = 0.8
 
 
 def aurc(confidence: ArrayLike, hit: ArrayLike) -> Floats:
@@ -30,17 +31,17 @@ def aurc(confidence: ArrayLike, hit: ArrayLike) -> Floats:
     return (value + risk - risk.mean() - behind + error.mean())[np.argsort(order)]
 
 
-def at_coverage(confidence: ArrayLike, hit: ArrayLike, coverage: float = 0.8) -> Floats:
-    """Accuracy of the most confident share of the rows (El-Yaniv and Wiener 2010)."""
+def at_coverage(confidence: ArrayLike, hit: ArrayLike) -> Floats:
+    """Accuracy of the most confident 80% of the rows (El-Yaniv and Wiener 2010)."""
     order, ordered, hit = _by_confidence(confidence, hit)
     number = len(hit)
-    count = int(np.ceil(coverage * number - 1e-9))  # .07 * 100 is slightly above 7.
+    count = int(np.ceil(_COVERAGE * number - 1e-9))  # .07 * 100 is slightly above 7.
     shared = mean_of_ties(ordered, hit)
     value = shared[:count].mean()
     reach = max(5, int(np.sqrt(number)))  # The threshold moves, too, to its neighbours' accuracy.
     at_threshold = shared[max(0, count - reach) : count + reach].mean()
     covered = mean_of_ties(ordered, (np.arange(number) < count).astype(np.float64))
-    influence = covered * (hit - at_threshold) / coverage - (value - at_threshold)
+    influence = covered * (hit - at_threshold) / _COVERAGE - (value - at_threshold)
     return (value + influence - influence.mean())[np.argsort(order)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,16 +11,15 @@ from scipy.special import ndtri
 
 from ensemble.data.source import Source, blocks, in_memory
 from ensemble.likelihoods.classes import Classes
-from ensemble.likelihoods.predictive import Predictive
 
 MAX_PRODUCTS = 1e10
 """Rows times the square of columns that linear regression may multiply."""
 
-Normals = tuple[NDArray, NDArray]
-"""Means [D, N] and deviations [D]."""
+Normals = tuple[NDArray, NDArray] | None
+"""Means [N, D] and deviations [D]; None if they are not known."""
 
 
-def baselines(p: Any, source: Source, split: str) -> list[dict[str, Predictive]]:
+def baselines(p: Any, source: Source, split: str) -> list[Any]:
     """Predicts a split by simple means.
 
     Args:
@@ -40,16 +40,15 @@ def baselines(p: Any, source: Source, split: str) -> list[dict[str, Predictive]]
         constant = Classes({"log_probs": log_probs}, class_names=p.class_names)
         return [{"the class frequencies": constant}]
     y = _columns(learned)
-    mean = np.tile(y.mean(axis=0)[:, None], number)
-    found: dict[str, Normals | None] = {"the training mean": (mean, y.std(axis=0))}
-    if len(y) * float(np.prod(source.input_shape)) ** 2 <= MAX_PRODUCTS:
+    found: Any = {"the training mean": (np.tile(y.mean(axis=0), (number, 1)), y.std(axis=0))}
+    if len(y) * math.prod(source.input_shape) ** 2 <= MAX_PRODUCTS:
         found["linear regression"] = linear_regression(source, split)
     strata = source.strata(split)
     if strata is not None and strata.kind == "time":
         found["the last value"] = last_value(source, split)
-    each: list[dict[str, Predictive]] = []
+    each: list[Any] = []
     for d, one in enumerate(p.targets):
-        each.append({k: _normal(one, pair[0][d], pair[1][d]) for k, pair in found.items() if pair})
+        each.append({k: _normal(one, law[0][:, d], law[1][d]) for k, law in found.items() if law})
         if one.kind == "quantiles":
             quantiles = each[d]["the training mean"].arrays["quantile"]
             quantiles[:] = np.quantile(y[:, d], one.levels)
@@ -61,7 +60,7 @@ def _columns(targets: NDArray) -> NDArray:
     return targets.reshape(len(targets), -1).astype(np.float64)
 
 
-def _normal(p: Any, mean: NDArray, deviation: float) -> Predictive:
+def _normal(p: Any, mean: NDArray, deviation: float) -> Any:
     from ensemble.likelihoods.numbers import Numbers  # Not of classes.
     from ensemble.likelihoods.quantiles import Quantiles
 
@@ -72,7 +71,7 @@ def _normal(p: Any, mean: NDArray, deviation: float) -> Predictive:
     return Numbers({"loc": mean[None], "scale": scale}, unit=p.unit)
 
 
-def linear_regression(source: Source, split: str) -> Normals | None:
+def linear_regression(source: Source, split: str) -> Normals:
     """Least squares with an intercept; the residuals' variance is without bias.
 
     Returns None of too few rows for the columns.
@@ -91,13 +90,12 @@ def linear_regression(source: Source, split: str) -> Normals | None:
     return _normals(means, y, y - design(rows) @ weights, len(y) - int(rank))
 
 
-def last_value(source: Source, split: str) -> Normals | None:
+def last_value(source: Any, split: str) -> Normals:
     """The target of the row before in time, which may be of the same split: a one-step forecast.
 
     Returns None if rows share a time, or a row has none before it.
     """
-    strata = [source.strata(name) for name in source.sizes]
-    times = np.concatenate([one.values for one in strata if one is not None])
+    times = np.concatenate([source.strata(name).values for name in source.sizes])
     y = _columns(np.concatenate([source.targets(name) for name in source.sizes]))
     names = np.repeat([*source.sizes], [*source.sizes.values()])
     if len(np.unique(times)) < len(times):
@@ -110,8 +108,8 @@ def last_value(source: Source, split: str) -> Normals | None:
     return _normals(means[names == split], y, (y - means)[both], len(both))
 
 
-def _normals(means: NDArray, y: NDArray, misses: NDArray, freedom: int) -> Normals | None:
+def _normals(means: NDArray, y: NDArray, misses: NDArray, freedom: int) -> Normals:
     """Means [N, D] with the deviation of misses [K, D] of targets; None if it is not known."""
     deviation = np.sqrt((misses**2).sum(axis=0) / max(freedom, 1))
     is_known = np.isfinite(means).all() and (deviation > 1e-9 * y.std(axis=0)).all()
-    return (means.T, deviation) if freedom > 0 and is_known else None
+    return (means, deviation) if freedom > 0 and is_known else None

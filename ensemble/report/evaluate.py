@@ -8,27 +8,35 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from etils import epath
 
 from ensemble.config.builtin import PRIOR, STARTS, is_file
 from ensemble.config.pieces import path_of, trusting
-from ensemble.draws.store import LOG_DENSITY, Draws
-from ensemble.errors import InputError, plural
-from ensemble.likelihoods.predictive import Predictive
+from ensemble.data.catalogue import KNOWN_DATASETS, find_entry, load_test_inputs, sets_of_shape
+from ensemble.data.image_form import parse_size
+from ensemble.data.tables.columns import rows_of_files
+from ensemble.draws.store import Draws
+from ensemble.errors import InputError, in_one_line, plural
 from ensemble.metrics import requested
 from ensemble.metrics.abstention import Rule
-from ensemble.report import charts, other_inputs, page
+from ensemble.report import charts, page, shift
 from ensemble.report.baselines import baselines
 from ensemble.report.evaluated_run import AnyPath, EvaluatedRun
 from ensemble.report.evaluation import VERSION, Evaluation
 from ensemble.report.findings import Finding
+from ensemble.report.shift import BOX, CONSTANT, MADE, OUTSIDE, SHIFT, UNIFORM
 from ensemble.report.svg import Chart
-from ensemble.report.table import Json
+from ensemble.report.table import ByName, Json
+from ensemble.run.progress import Progress, open_display
 from ensemble.storage.files import write_file
 from ensemble.storage.manifest import to_json
 from ensemble.storage.metrics_log import read_metrics
+from ensemble.storage.predictions import read_predictive, write_predictive
 from ensemble.storage.workdir import Workdir
 
 logger = logging.getLogger("ensemble")
+
+NONE = "none"
 
 
 def evaluate(
@@ -80,104 +88,209 @@ def evaluate(
     Example:
         >>> ensemble.evaluate("runs/digits").findings
     """
-    metrics = [one if isinstance(one, str) else path_of(one) for one in metrics]
     rules = [Rule.parse(one) for one in abstain]
     with trusting(trust, model=model):
         run = EvaluatedRun(workdir, data_dir, data, num_devices)
         p, y, _ = run.test
-        asked = requested(metrics, p, getattr(p, "class_names", ()))
-        others, notes = _others(run, [os.fspath(one) for one in compare], data_dir, data)
-        inputs = other_inputs.plan(run, datasets)
+        asked = [one if isinstance(one, str) else path_of(one) for one in metrics]
+        further = requested(asked, p)
+        others = _others(run, compare)
+        inputs = _inputs(run, datasets)
         directory = Workdir(out).path if out else run.work.path / "evaluation"
-        with other_inputs.write_errors(directory):
-            directory.mkdir(parents=True, exist_ok=True)
-        shifted, outside = other_inputs.predict(
-            run, inputs, directory / "predictions", show_progress
-        )
-        about = _about(run, [*run.results.get("notes", ()), *notes])
+        source = run.dataset
         held = run.predicted("calibration")
-        strata = run.dataset and run.dataset.strata("test")
-        evaluation = Evaluation(
-            p,
-            y,
-            held and held[:2],
-            baselines=baselines(p, run.dataset, "test") if run.dataset else [],
-            shifted=shifted,
-            outside=outside,
-            groups=strata.groups if strata else None,
-            others=others,
-            draw=run.results.get("single_draw", {}).get("test", {}),
-            traces=_traces(run),
-            about=about,
-            source=run.dataset,
-            records=read_metrics(run.work.metrics),
-            noun=run.noun,
-            rules=rules,
-            requested=asked,
-            allow_empty_sets=allow_empty_sets,
-            said=[Finding(**one) for one in run.results.get("findings", ())],
-        )
-        logger.info("Scoring %d %ss on %d examples.", p.num_members, run.noun, len(y))
-        content = to_json({**about, **evaluation.json()})
-        files = {"report.html": page.render(evaluation), "report.json": content}
-        with other_inputs.write_errors(directory):
-            for name, one in files.items():
-                write_file(directory / name, one)
+        strata = source and source.strata("test")
+        about = _about(run)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            shifted, outside = _predict(run, inputs, directory / "predictions", show_progress)
+            evaluation = Evaluation(
+                p,
+                y,
+                held and held[:2],
+                baselines=baselines(p, source, "test") if source else [],
+                shifted=shifted,
+                outside=outside,
+                groups=strata and strata.groups,
+                others=others,
+                draw=run.results.get("single_draw", {}).get("test", {}),
+                traces=_traces(run),
+                about=about,
+                source=source,
+                records=read_metrics(run.work.metrics),
+                noun=run.noun,
+                rules=rules,
+                requested=further,
+                allow_empty_sets=allow_empty_sets,
+                said=[Finding(**one) for one in run.results.get("findings", ())],
+            )
+            write_file(directory / "report.html", page.render(evaluation))
+            write_file(directory / "report.json", to_json({**about, **evaluation.json()}))
+        except OSError as error:
+            raise InputError(
+                f"{directory} cannot be written: {error.strerror or error}; free space there, or "
+                "choose another --out"
+            ) from error
         return evaluation
 
 
-def _others(
-    run: EvaluatedRun, workdirs: Sequence[str], data_dir: str | None, data: Any
-) -> tuple[dict[str, Predictive], list[str]]:
-    """Predictives of runs to compare with, and notes on those that are missing.
+# What it is compared with.
+
+
+def _others(run: EvaluatedRun, workdirs: Sequence[AnyPath]) -> Json:
+    """Predictives of runs to compare with, by name.
 
     Raises:
-        InputError: A run that was asked for cannot be compared.
+        InputError: A run that was asked for has other targets or test examples.
     """
-    found = {}
-    notes = []
+    found: Json = {}
     start = str(run.config.get("init_from", PRIOR))
     is_posterior = "num_chains" in run.config and "selection" not in run.results
     starts = [] if not is_posterior or start in STARTS or is_file(start) else [start]
-    for workdir in [*starts, *workdirs]:
+    for workdir in [*starts, *map(os.fspath, workdirs)]:
         try:
-            other = EvaluatedRun(workdir, data_dir, data)
-            _check_comparable(run, other)
+            other = EvaluatedRun(workdir, run.data_dir, run.data)
+            both = (run, other)
+            kinds = {one.test.predictive.kind.replace("counts", "numbers") for one in both}
+            prints = {one.description.get("test_fingerprint") for one in both}
+            is_same = np.array_equal(run.test.targets, other.test.targets)
+            if len(kinds) > 1 or len(prints) > 1 or not is_same:
+                raise InputError(
+                    f"--compare={other.work.path} has other targets or test examples than "
+                    f"{run.work.path}; compare classes with classes, and give both the same "
+                    "splits, or, where splits are carved, the same config.seed"
+                )
         except InputError as error:
             if workdir not in starts:
                 raise
-            notes.append(f"The run that the chains start from is not compared: {error}")
+            logger.warning("The run that the chains start from is not compared: %s", error)
         else:
             name = f"{'its start, ' if workdir in starts else ''}{other.work.path.name}"
             found[workdir if name in found else name] = other.test.predictive
-    return found, notes
+    return found
 
 
-def _check_comparable(run: EvaluatedRun, other: EvaluatedRun) -> None:
-    """Refuses runs that predict other targets, or were tested on other examples."""
-    both = (run, other)
-    kinds = {one.test.predictive.kind.replace("counts", "numbers") for one in both}
-    prints = {one.description.get("test_fingerprint") for one in both}
-    is_same = np.array_equal(run.test.targets, other.test.targets)
-    if len(kinds) > 1 or len(prints) > 1 or not is_same:
+# Other inputs: shifted, of other data sets, made up.
+
+
+def _inputs(run: EvaluatedRun, names: Any) -> Json:
+    """Inputs [N, ...] in addition to the test split, by names such as `shift/rotation/3`.
+
+    Args:
+        run: Run to evaluate.
+        names: Names of made inputs and data sets, or `none`; None: all that are installed and suit.
+
+    Raises:
+        InputError: A name is unknown, or its data are missing.
+    """
+    source = run.dataset
+    is_asked = names is not None
+    if names is None:
+        names = _defaults(run) if source else []
+    if list(names) in ([], [NONE]):
+        return {}
+    if source is None:
+        raise InputError(f"{run.why_no_data}; give them, or use --extra_datasets={NONE}")
+    found: Json = {}
+    for name in names:
+        try:
+            found |= shift.made_inputs(source, name) or _of_set(run, name)
+        except InputError as error:
+            if is_asked:
+                raise
+            if name in MADE:  # Most known sets are not installed.
+                logger.warning("%s is left out of the other data: %s", name, error)
+    return found
+
+
+def _defaults(run: EvaluatedRun) -> list[str]:
+    source: Any = run.dataset
+    known = sets_of_shape(source.input_shape)
+    others = [name for name in known if name != source.name.removeprefix("tfds:")]
+    if shift.is_table(source) and run.test.predictive.kind != "classes":
+        return [SHIFT, *others, BOX, OUTSIDE]
+    return [*([SHIFT] if source.has_pictures else []), *others, UNIFORM, CONSTANT]
+
+
+def _of_set(run: EvaluatedRun, name: str) -> Json:
+    """Inputs of a data set."""
+    source: Any = run.dataset
+    flag = f"--extra_datasets={name}"
+    if name in MADE:
         raise InputError(
-            f"--compare={other.work.path} has other targets or test examples than {run.work.path}; "
-            "compare classes with classes, and give both the same splits, or, where splits are "
-            "carved, the same config.seed"
+            f"{flag} is for tables of floating-point columns, and {SHIFT} also for images; leave "
+            f"it out for {source.name}, whose inputs have shape {source.input_shape}"
         )
+    entry = find_entry(name)
+    if entry is None:
+        known = ", ".join((*MADE, *KNOWN_DATASETS))
+        raise InputError(f"{flag} is unknown; choose from {known}, or {NONE} alone")
+    if not entry.kind_of_target:
+        size = parse_size(run.config.get("resize"))
+        return {name: load_test_inputs(name, run.data_dir, size)}
+    if source.table is None:
+        raise InputError(
+            f"{flag} is a table, and {run.work.path} has learned none: give inputs as npz:PATH"
+        )
+    return {name: source.table.encode(rows_of_files(name))}
+
+
+def _predict(
+    run: EvaluatedRun, inputs: ByName, directory: epath.Path, show_progress: bool
+) -> tuple[Json, Json]:
+    """Predicts inputs; predictions are mapped from files, since those of many draws exceed memory.
+
+    Returns:
+        Predictives by kind of shift at each severity, and the others by name.
+
+    Raises:
+        InputError: Inputs are of another shape, or a member predicts NaN.
+    """
+    done = 0
+    total = sum(map(len, inputs.values()))
+    shifted: Json = {}
+    outside: Json = {}
+    with (
+        open_display(show_progress and total > 0) as display,
+        Progress(0, total, display, "predicting", "example") as progress,
+    ):
+        for number, (name, one) in enumerate(inputs.items()):
+            try:
+                p = run.predict(one)
+                if p.have_nan().any():
+                    raise ValueError("a member predicts NaN")
+            except ValueError as error:  # Of another shape, or of parameters that overflow.
+                raise InputError(
+                    f"{name} cannot be predicted: {in_one_line(error)}; leave it out of "
+                    "--extra_datasets"
+                ) from None
+            file = directory / str(number)
+            write_predictive(file, p, name)
+            p, _ = read_predictive(file, run.likelihood)
+            done += len(one)
+            progress.update(done, {"predicted": name})
+            group, *kind = name.split("/")
+            if group == SHIFT:
+                shifted.setdefault(kind[0], []).append(p)
+            else:
+                outside[name] = p
+    return shifted, outside
+
+
+# What is known of the run.
 
 
 def _traces(run: EvaluatedRun) -> list[Chart]:
-    """Traces of chains, and of a score of single draws."""
+    """Traces of chains, and of the scores of single draws."""
     posterior = run.results.get("posterior", {})
     scalars = Draws(run.work.draws).scalars() if posterior else {}
-    names = [name for name in posterior.get("monte_carlo", {}) if name != LOG_DENSITY]
     for one in [*scalars.values()][:1]:
-        return charts.traces(scalars, one.shape[1] - posterior["num_samples"], *names[:1])
+        first = one.shape[1] - posterior["num_samples"]
+        return charts.traces(scalars, first, *posterior["monte_carlo"])
     return []
 
 
-def _about(run: EvaluatedRun, notes: Sequence[str]) -> Json:
+def _about(run: EvaluatedRun) -> Json:
     """Particulars of the run, for report.json and for the page."""
     p, y, members = run.test
     facts = [
@@ -188,9 +301,6 @@ def _about(run: EvaluatedRun, notes: Sequence[str]) -> Json:
     ]
     if not run.is_finished:
         facts.append(f"in training, step {run.step:,}")
-    kept: Json = {
-        name: run.results[name] for name in ("posterior", "selection") if name in run.results
-    }
     return {
         "version": VERSION,
         "workdir": str(run.work.path),
@@ -200,8 +310,6 @@ def _about(run: EvaluatedRun, notes: Sequence[str]) -> Json:
         "step": run.step,
         "members": members.tolist(),
         "failed_members": run.results["failed_members"],
-        "notes": notes,
-        "dataset": run.description,
+        "notes": run.results.get("notes", []),
         "config": run.config,
-        **kept,
     }

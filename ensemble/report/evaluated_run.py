@@ -27,6 +27,7 @@ AnyPath = str | os.PathLike[str]
 logger = logging.getLogger("ensemble")
 
 
+@dataclasses.dataclass(eq=False)
 class EvaluatedRun:
     """A run, finished or in training; its workdir is only read.
 
@@ -44,7 +45,6 @@ class EvaluatedRun:
 
     Attributes:
         work: the workdir.
-        is_finished: whether the run has reached its goal.
         step: steps of a run in training; None if it has finished.
         results: content of results.json; of a run in training `config`, `dataset` and
             `failed_members`.
@@ -55,36 +55,38 @@ class EvaluatedRun:
         why_no_data: reason why `dataset` is None, as a sentence.
     """
 
-    def __init__(
-        self,
-        workdir: AnyPath,
-        data_dir: str | None = None,
-        data: Any = None,
-        num_devices: int | None = None,
-    ):
-        self.work = Workdir(workdir)
+    workdir: AnyPath
+    data_dir: str | None = None
+    data: Any = None
+    num_devices: int | None = None
+
+    def __post_init__(self) -> None:
+        self.work = Workdir(self.workdir)
         self.why_no_data = ""
-        self._data = data
-        self._num_devices = num_devices
-        startup.configure(num_devices)
-        config_of(self.work)
-        results = self.work.read_report()
-        self.is_finished = bool(results)
         self.step = None
-        if not results:
+        startup.configure(self.num_devices)
+        config_of(self.work)
+        self.results = self.work.read_report()
+        if not self.results:
             saved = restore(self.work)
             self.step = saved.counters["step"]
-            failed = {str(k): why for k, why in saved.failed_members.items()}
-            results = {"dataset": dict(saved.description), "failed_members": failed}
-            results["config"] = dict(saved.config)
-        self.results = results
-        self.config = results["config"]
-        self.description = results["dataset"]
+            self.results = {
+                "config": dict(saved.config),
+                "dataset": dict(saved.description),
+                "failed_members": {str(k): why for k, why in saved.failed_members.items()},
+            }
+        self.config = self.results["config"]
+        self.description = self.results["dataset"]
         self.noun = "chain" if "num_chains" in self.config else "member"
         if why := trait("task", self.config["task"], "why_not_evaluated"):
             raise InputError(f"{self.work.path} {why}")
-        self.data_dir = data_dir or self.config["data_dir"]
+        self.data_dir = self.data_dir or self.config["data_dir"]
         self.likelihood = likelihoods.from_dict(self.config["likelihood"], self.description)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run has reached its goal."""
+        return self.step is None
 
     @functools.cached_property
     def test(self) -> StoredPredictions:
@@ -109,17 +111,13 @@ class EvaluatedRun:
         if self.dataset is None:
             raise InputError(self.why_no_data)
         p = self.predictor.predict_members(self.dataset.splits[split].inputs)
-        alive = np.flatnonzero(~p.have_nan())
-        if not len(alive):
-            raise InputError(f"{self.work.path} has no member whose predictions are finite")
-        return StoredPredictions(
-            p.of(alive), self.dataset.targets(split), np.array(self.predictor.members)[alive]
-        )
+        members = np.array(self.predictor.members)
+        return StoredPredictions(p, self.dataset.targets(split), members)
 
     @functools.cached_property
     def predictor(self) -> Any:
         """The members that are alive, from the newest checkpoint."""
-        return ensemble_of(self.work, self._num_devices)
+        return ensemble_of(self.work, self.num_devices)
 
     def predict(self, inputs: AnyInputs) -> Predictive:
         """Predicts inputs [N, ...] with the members that `test` has.
@@ -137,15 +135,12 @@ class EvaluatedRun:
         Raises:
             InputError: They have changed since the run.
         """
-        config = self.config
-        request = request_of(config, self.data_dir)
+        request = request_of(self.config, self.data_dir)
         path = str(self.work.path)
-        if self._data is not None:
+        if self.data is not None:
             from ensemble.data.data_forms import recognise  # Most runs learn a set by its name.
 
-            given = recognise(self._data, request.kind, request.target)
-            is_table = given.is_table and "table" in self.description
-            found = dataclasses.replace(given, is_table=is_table).source(request)
+            found = recognise(self.data, request.kind, request.target).source(request)
         else:
             try:
                 found = load(self.description["name"], request)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -11,22 +10,23 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from ensemble.data.source import Source
-from ensemble.errors import InputError
-from ensemble.likelihoods.predictive import Predictive
-from ensemble.metrics import Estimate, Metric, functions, interval, metrics_of, ranking, values
-from ensemble.metrics import calibration as fit
-from ensemble.metrics import conformal as split_conformal
+from ensemble.errors import InputError, aligned
+from ensemble.metrics import Estimate, calibration, functions, interval, metrics_of, values
 from ensemble.metrics.abstention import COVERAGE, MAX_ERROR, Rule, are_wrong, fit_abstention
+from ensemble.metrics.interval import joint
+from ensemble.metrics.metric import Metrics
+from ensemble.metrics.ranking import auroc, average_precision, fpr95
 from ensemble.report import shift
 from ensemble.report.findings import Finding, as_lines, find
-from ensemble.report.table import ByName, Json, Table, as_data, joint, table
+from ensemble.report.table import ByName, Json, Row, as_data, cells
 
 VERSION = 3
 """Version of results.json and evaluation/report.json."""
+Estimates = dict[str, Estimate]
 _FEW_ERRORS = 10
 """Fewer errors, or right answers, do not tell whether doubt ranks them."""
-LEVEL = 0.95
+_MAX_SIZES = 12
+_DENSITIES = ("nll", "pinball")
 
 
 @dataclass
@@ -50,34 +50,33 @@ class Evaluation:
         noun: what a member is called.
         rules: of abstention.
         requested: further metrics, by name.
-        split: that `test` is of.
         allow_empty_sets: whether conformal sets may be empty.
+        split: that `test` is of.
         said: findings of the training; those stand that no rule judges anew.
     """
 
     test: Any
     y: NDArray
-    calibration: tuple[Any, NDArray] | None = None
-    baselines: Sequence[Mapping[str, Predictive]] = ()
-    shifted: Mapping[str, list[Any]] = field(default_factory=dict)
+    calibration: Any = None
+    baselines: Any = ()
+    shifted: ByName = field(default_factory=dict)
     outside: ByName = field(default_factory=dict)
-    groups: NDArray | None = None
+    groups: Any = None
     others: ByName = field(default_factory=dict)
-    draw: Mapping[str, float] = field(default_factory=dict)
-    traces: Sequence[Any] = ()
+    draw: ByName = field(default_factory=dict)
+    traces: Any = ()
     about: ByName = field(default_factory=dict)
-    source: Source | None = None
-    records: Sequence[ByName] = ()
+    source: Any = None
+    records: Any = ()
     noun: str = "member"
-    rules: Sequence[Rule] = ()
-    requested: Mapping[str, Metric] = field(default_factory=dict)
+    rules: Any = ()
+    requested: ByName = field(default_factory=dict)
     allow_empty_sets: bool = False
     split: str = "test"
-    said: Sequence[Finding] = ()
+    said: Any = ()
 
     def __repr__(self) -> str:
-        lines = as_lines(self.findings, self.about.get("notes", ()))
-        return "\n".join([*lines, "", self.table.text()])
+        return "\n".join([*as_lines(self.findings, self.about.get("notes", ())), "", self.table])
 
     def _repr_html_(self) -> str:
         from ensemble.report import page, svg  # Of notebooks alone.
@@ -91,66 +90,133 @@ class Evaluation:
         return self.test.kind == "classes"
 
     @cached_property
-    def metrics(self) -> dict[str, Metric]:
+    def metrics(self) -> Metrics:
         """The metrics of such predictives."""
         return {**metrics_of(self.test), **self.requested}
 
-    @cached_property
+    @property
+    def shown(self) -> Metrics:
+        """The metrics that the table shows."""
+        return {name: one for name, one in self.metrics.items() if one.in_table}
+
+    @property
     def headline(self) -> str:
         """The metric that stands first."""
         return next(iter(self.metrics))
 
-    @cached_property
+    @property
     def proper(self) -> str:
         """The proper score that decides comparisons: NLL of classes, CRPS of numbers."""
-        wanted = ("nll",) if self.is_classes else ("crps", "pinball", "nll")
-        return next((name for name in wanted if name in self.metrics), self.headline)
+        return "crps" if "crps" in self.metrics else "nll"
+
+    @property
+    def main(self) -> Metrics:
+        """The headline and the proper score."""
+        return {name: self.metrics[name] for name in (self.headline, self.proper)}
 
     @cached_property
-    def targets(self) -> dict[str, Evaluation]:
+    def targets(self) -> Json:
         """Evaluations of each of several targets, by name; empty if there is one."""
         number = self.y.shape[1] if self.test.kind == "several" else 0
         return {f"target {d}": self._of_target(d) for d in range(number)}
 
     def _of_target(self, d: int) -> Evaluation:
-        names = ("test", "calibration", "shifted", "outside", "others")
+        names = ("test", "y", "calibration", "shifted", "outside", "others")
         parts = jax.tree.map(
             lambda one: one[:, d] if isinstance(one, np.ndarray) else one.targets[d],
             {name: getattr(self, name) for name in names},
         )
         rest: Json = {"draw": {}, "requested": {}, "rules": (), "said": ()}
-        baselines = self.baselines[d : d + 1]
-        return replace(self, **parts, **rest, y=self.y[:, d], baselines=baselines)
+        return replace(self, **parts, **rest, baselines=self.baselines[d : d + 1])
 
-    @cached_property
-    def table(self) -> Table:
-        """Metrics of everything that predicts."""
-        return table(self)
+    # The table.
 
     @property
-    def simple(self) -> Mapping[str, Predictive]:
+    def simple(self) -> ByName:
         """Baselines of the only target, by title; of several targets they stand with each."""
         return self.baselines[0] if self.baselines and self.test.kind != "several" else {}
 
     @cached_property
-    def main(self) -> dict[str, Metric]:
-        """The headline and the proper score."""
-        return {name: self.metrics[name] for name in (self.headline, self.proper)}
+    def whole(self) -> Estimates:
+        """Metrics of the ensemble."""
+        return self.estimates(self.test, self.metrics)
+
+    @cached_property
+    def members(self) -> Json:
+        """Values [M] of every member and their mean terms [N], by metric."""
+        found = {}
+        for name, one in self.metrics.items():
+            if one.of_members:
+                terms = one.member_terms(self.test, self.y)
+                found[name] = terms.reshape(len(terms), -1).mean(axis=1), terms.mean(axis=0)
+        return found
+
+    @cached_property
+    def gain(self) -> Estimates:
+        """Metrics of the ensemble - those of the average member; empty for one member."""
+        p, y, groups = self.test, self.y, self.groups
+        return {
+            name: self.metrics[name].difference(average, self.metrics[name].terms(p, y), groups)
+            for name, (_, average) in self.members.items()
+            if self.metrics[name].better and p.num_members > 1
+        }
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """Metrics of everything that predicts: the ensemble, its members and baselines."""
+        noun = self.noun
+        number = self.test.num_members
+        members = self.members if number > 1 else {}
+        draw = {name: Estimate(one) for name, one in self.draw.items() if name in self.metrics}
+        means = {name: Estimate(float(each.mean())) for name, (each, _) in members.items()}
+        with np.errstate(invalid="ignore"):
+            sds = {n: Estimate(float(each.std(ddof=1))) for n, (each, _) in members.items()}
+        simple = {title: self.estimates(p, self.shared(p)) for title, p in self.simple.items()}
+        rows = [
+            *(Row(title, "baseline", one) for title, one in simple.items()),
+            Row("average draw", "draw", draw),
+            Row(f"average {noun}", "member", means),
+            Row(f"sd of {noun}s", "sd", sds),
+            Row(f"ensemble of {number}" if members else f"one {noun}", "ensemble", self.whole),
+            Row(f"ensemble - average {noun}", "gain", self.gain),
+        ]
+        return [row for row in rows if row.values]
 
     @property
-    def recorded(self) -> dict[str, str]:
-        """Titles of what the learning curves show, by name."""
-        return {"loss": "loss", **{name: one.title for name, one in self.main.items()}}
+    def over(self) -> str:
+        """What intervals are over."""
+        groups = "" if self.groups is None else f"{len(np.unique(self.groups))} groups of "
+        return f"{groups}{self.split} examples"
 
-    def estimate(self, name: str) -> Estimate:
-        """A metric of the ensemble."""
-        return self.table.values("ensemble")[name]
+    @property
+    def table(self) -> str:
+        """The table for a terminal."""
+        lines = [["", *(one.title for one in self.shown.values())]]
+        for row in self.rows:
+            texts, intervals = zip(*cells(row, self.shown), strict=True)
+            lines.append([row.title, *texts])
+            if row.kind in ("ensemble", "gain"):
+                lines.append(["  95% interval", *intervals])
+        last = f"Intervals are 95%, over {self.over}, with these members."
+        return "\n".join([*aligned(lines), last])
 
-    def gain(self, name: str) -> Estimate | None:
-        """A metric of the ensemble - that of the average member."""
-        return self.table.values("gain").get(name)
+    def scores(self) -> Json:
+        """The table as data: `metrics` with members, `gain`, `single_draw` and `baselines`."""
+        metrics = as_data(self.whole)
+        for name, (each, _) in self.members.items():
+            metrics[name]["members"] = each.tolist()
+        baselines = {row.title: row.values for row in self.rows if row.kind == "baseline"}
+        return {
+            "metrics": metrics,
+            "gain": as_data(self.gain),
+            "single_draw": {name: one for name, one in self.draw.items() if name in metrics},
+            "baselines": as_data(baselines),
+            "intervals_over": self.over,
+        }
 
-    def estimates(self, p: Predictive, names: Iterable[str]) -> dict[str, Estimate]:
+    # Estimates.
+
+    def estimates(self, p: Any, names: Any) -> Estimates:
         """Metrics of a predictive of rows with these targets."""
         return {name: self.metrics[name].estimate(p, self.y, self.groups) for name in names}
 
@@ -159,26 +225,25 @@ class Evaluation:
         groups = None if self.groups is None else self.groups[where]
         return interval(terms[where], groups, **how)
 
-    def against(self, p: Predictive, name: str, level: float = LEVEL) -> Estimate:
+    def against(self, p: Any, name: str, **how: Any) -> Estimate:
         """A metric of another predictive of the same rows - the ensemble's, paired."""
         one = self.metrics[name]
         ours, theirs = (one.terms(each, self.y) for each in (self.test, p))
-        return one.difference(ours, theirs, self.groups, level)
+        return one.difference(ours, theirs, self.groups, **how)
 
-    def shared(self, p: Predictive) -> list[str]:
-        """Metrics that both have: a density has no NLL comparable to a probability's."""
-        is_alike = (self.test.kind == "counts") == (p.kind == "counts")
+    def shared(self, p: Any) -> list[str]:
+        """Metrics that both have: NLL and pinball loss only of densities, or levels, alike."""
+        ours = self.test
         theirs = metrics_of(p)
-        if list(self.test.axis) != list(p.axis):
-            theirs.pop("pinball", None)
+        is_alike = ours.kind == p.kind and list(ours.axis) == list(p.axis)
         return [
             name
             for name, one in self.metrics.items()
-            if one.of_members and name in theirs and (is_alike or not name.startswith("nll"))
+            if one.of_members and name in theirs and (is_alike or not name.startswith(_DENSITIES))
         ]
 
     @cached_property
-    def comparisons(self) -> dict[str, dict[str, Json]]:
+    def comparisons(self) -> Json:
         """By other ensemble and metric: its `value`, and the `difference`, as of `against`."""
         return {
             other: {
@@ -195,7 +260,7 @@ class Evaluation:
         """Temperature, or factor of the scale; None if none can be fitted."""
         if self.calibration is None or not self.test.can_scale:
             return None
-        return fit.fit_scale(*self.calibration)
+        return calibration.fit_scale(*self.calibration)
 
     @cached_property
     def factor_gain(self) -> Estimate | None:
@@ -203,30 +268,28 @@ class Evaluation:
 
         None if rows come in groups, since those of the calibration split are not known here.
         """
-        if self.factor is None or self.calibration is None or self.groups is not None:
+        if self.factor is None or self.groups is not None:
             return None
-        return fit.scale_gain(*self.calibration)
+        return calibration.scale_gain(*self.calibration)
 
     @cached_property
-    def conformal(self) -> split_conformal.Outcome | None:
-        """Conformal sets or intervals of 90%."""
-        kind = self.test.kind
-        if self.calibration is None or kind == "several":
-            return None
-        if kind == "quantiles" and 0.9 not in self.test.bands:
+    def conformal(self) -> Any:
+        """Outcome of conformal sets or intervals of 90%; None if there are none."""
+        levels = getattr(self.test, "bands", [0.9])
+        if self.calibration is None or self.test.kind == "several" or 0.9 not in levels:
             return None
         test = self.test, self.y
-        return split_conformal.outcome(self.calibration, test, allow_empty=self.allow_empty_sets)
+        return calibration.conformal(self.calibration, test, allow_empty=self.allow_empty_sets)
 
     @cached_property
-    def ece_by_chance(self) -> tuple[float, float]:
-        """The 95% quantile of a calibrated predictor's ECE, and a p-value."""
-        return functions.ece_by_chance(self.test, self.y)
+    def ece_by_chance(self) -> float:
+        """The 95% quantile of a calibrated predictor's ECE."""
+        return functions.ece_by_chance(self.test)
 
     @cached_property
-    def pit(self) -> tuple[float, float]:
+    def pit(self) -> Any:
         """Distance of the PIT from uniform, and a p-value."""
-        return fit.pit_uniformity(self.test.pit(self.y))
+        return calibration.pit_uniformity(self.test.pit(self.y))
 
     # Errors.
 
@@ -243,67 +306,67 @@ class Evaluation:
         """AUROC of the doubt for `wrong`."""
         if self.test.kind == "several":
             return None
-        rarer = min(int(self.wrong.sum()), int((~self.wrong).sum()))
-        if rarer < _FEW_ERRORS:
+        number = int(self.wrong.sum())
+        if min(number, len(self.y) - number) < _FEW_ERRORS:
             return None
-        terms = ranking.auroc(self.test.doubt(), self.wrong)
-        return self.interval(terms, bounds=(0, 1), weight=len(terms) / (2 * rarer))
-
-    def answers(self, rule: Rule) -> Json | None:
-        """Returns what a rule of abstention does; None if no threshold is proved.
-
-        Returns:
-            `threshold`, the largest doubt of an answer, fitted on the calibration split;
-            `coverage`, the share of the rows that are answered; `error`, the share of answers that
-            are wrong, with its interval.
-
-        Raises:
-            InputError: The rule is one of `rules`, and there is no threshold.
-        """
-        try:
-            if self.calibration is None:
-                raise ValueError("the run has no calibration split")
-            if self.groups is not None and rule.name == MAX_ERROR:
-                raise ValueError("rows come in groups, which prove less than independent rows")
-            held, y = self.calibration
-            wrong = are_wrong(self.test, self.y, rule.tolerance)
-            found = fit_abstention(rule, held.doubt(), are_wrong(held, y, rule.tolerance))
-        except ValueError as fault:
-            if rule in self.rules:
-                raise InputError(f"--{rule}: {fault}") from None
-            return None
-        answered = self.test.doubt() < found.threshold
-        return {
-            "threshold": found.threshold,
-            "coverage": float(answered.mean()),
-            "error": self.interval(wrong, answered, bounds=(0, 1)),
-        }
+        return _auroc(self.test.doubt(), self.wrong, self.groups)
 
     @cached_property
-    def abstention(self) -> dict[str, Json]:
-        """Returns of `answers` by the rules that are asked for, else by the usual ones."""
+    def abstention(self) -> Json:
+        """What rules of abstention do, by rule: those that are asked for, else the usual ones.
+
+        Each has `threshold`, the largest doubt of an answer, fitted on the calibration split;
+        `coverage`, the share of the rows that are answered; `error`, the share of answers that are
+        wrong, with its interval. Usual rules without a proved threshold are left out.
+
+        Raises:
+            InputError: There is no threshold for a rule that is asked for.
+        """
         levels = (0.01, 0.02, 0.05) if self.is_classes else (0.05, 0.1, 0.2)
         usual = [*(Rule(MAX_ERROR, one) for one in levels), Rule(COVERAGE, 0.9)]
-        each = {str(rule): self.answers(rule) for rule in self.rules or usual}
-        return {name: one for name, one in each.items() if one}
+        doubt = self.test.doubt()
+        found = {}
+        for rule in self.rules or usual:
+            try:
+                if self.calibration is None:
+                    raise ValueError("the run has no calibration split")
+                if self.groups is not None and rule.name == MAX_ERROR:
+                    raise ValueError("rows come in groups, which prove less than independent rows")
+                held, y = self.calibration
+                wrong = are_wrong(self.test, self.y, rule.tolerance)
+                errors = are_wrong(held, y, rule.tolerance)
+                threshold = fit_abstention(rule, held.doubt(), errors).threshold
+            except ValueError as fault:
+                if self.rules:
+                    raise InputError(f"--{rule}: {fault}") from None
+            else:
+                answered = doubt < threshold
+                found[str(rule)] = {
+                    "threshold": threshold,
+                    "coverage": float(answered.mean()),
+                    "error": self.interval(wrong, answered, bounds=(0, 1)),
+                }
+        return found
 
     @cached_property
     def recall(self) -> list[Estimate]:
-        """Recall of each class, [C]; intervals of all hold together."""
-        number = self.test.log_probs.shape[-1]
+        """Recall of each class, [C], empty without classes; intervals of all hold together."""
+        if not self.is_classes:
+            return []
+        number = len(self.test.axis)
+        level = joint(number)
         hit = functions.accuracy(self.test, self.y)
-        how: Json = {"bounds": (0, 1), "level": joint(number)}
-        return [self.interval(hit, self.y == c, **how) for c in range(number)]
+        each = [self.y == c for c in range(number)]
+        return [self.interval(hit, some, bounds=(0, 1), level=level) for some in each]
 
     # Members.
 
     @cached_property
-    def sizes(self) -> dict[int, dict[str, float]]:
+    def sizes(self) -> Any:
         """Mean metrics of ensembles of 1..M members, over windows that count all members alike."""
         number = self.test.num_members
-        found = dict[int, dict[str, float]]()
-        sizes = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, number - 1, number} & {*range(1, number + 1)}
-        for size in sorted(sizes):
+        found = {}
+        for size in np.unique(np.geomspace(1, number, _MAX_SIZES).round().astype(int)).tolist():
             starts = range(number if size < number else 1)
             some = [self.test.of((np.arange(size) + k) % number) for k in starts]
             found[size] = {
@@ -312,66 +375,35 @@ class Evaluation:
             }
         return found
 
-    @cached_property
-    def next_member(self) -> Estimate | None:
-        """Expected fall of the proper score by one more member, from that of the last one.
-
-        A score that goes on as a + b / M falls by (M - 1) / (M + 1) of what the last one brought.
-        None if M < 3, or if a score is infinite.
-        """
-        number = self.test.num_members
-        if number < 3 or self.test.weights is not None:
-            return None
-        one = self.metrics[self.proper]
-        fewer = [self.test.of(np.delete(np.arange(number), k)) for k in range(number)]
-        without = np.mean([one.terms(p, self.y) for p in fewer], axis=0)
-        if not np.isfinite(without).all():
-            return None
-        fall = (without - one.terms(self.test, self.y)) * (number - 1) / (number + 1)
-        return self.interval(fall)
-
     # Other inputs.
 
     @cached_property
-    def shifts(self) -> dict[str, Json]:
+    def shifts(self) -> Json:
         """Effects of shifts, by kind.
 
-        Each has, at the middle severity, the paired `change` of the headline metric, the `gain` of
-        the ensemble - the average member, and of classes the `overconfidence`; intervals of all
-        kinds hold together (Bonferroni). By name of the metric, `metrics` are those without the
-        shift and at five severities, and `average_member` the same of the average member.
+        Each has, at the middle severity, the paired `change` of the headline metric, and of classes
+        the `overconfidence`; intervals of all kinds hold together (Bonferroni). By name of the
+        metric, `metrics` are those without the shift and at five severities.
         """
-        y = self.y
         names = self.headline, "nll" if "nll" in self.metrics else self.proper
-        main = {name: self.metrics[name] for name in names}
         level = joint(len(self.shifted))
         found = {}
         for kind, each in self.shifted.items():
-            along = [self.test, *each]
-            p = along[shift.MIDDLE]
-            one = self.metrics[self.headline]
-            average = one.member_terms(p, y).mean(axis=0)
+            along = [self.estimates(p, names) for p in (self.test, *each)]
+            p = each[shift.MIDDLE - 1]
             over = None
             if self.is_classes:
-                terms = functions.overconfidence(p, y)
+                terms = functions.overconfidence(p, self.y)
                 over = self.interval(terms, bounds=(-1, 1), level=level)
             found[kind] = {
-                "change": self.against(p, self.headline, level),
-                "gain": one.difference(average, one.terms(p, y), self.groups, level),
+                "change": self.against(p, self.headline, level=level),
                 "overconfidence": over,
-                "metrics": {
-                    name: [one.estimate(p, y, self.groups) for p in along]
-                    for name, one in main.items()
-                },
-                "average_member": {
-                    name: [float(one.member_terms(p, y).mean()) for p in along]
-                    for name, one in main.items()
-                },
+                "metrics": {name: [one[name] for one in along] for name in names},
             }
         return found
 
     @cached_property
-    def detection(self) -> dict[str, Json]:
+    def detection(self) -> Json:
         """How well the total uncertainty tells other inputs from test examples, by their name.
 
         Each has the `auroc`, whose intervals hold together, the area `aupr` under the curve of
@@ -379,19 +411,14 @@ class Evaluation:
         finds 95% of the others. There are no intervals if rows come in groups.
         """
         found = {}
-        level = joint(len(self.outside))
         for name, p in self.outside.items() if self.test.kind != "several" else ():
-            both = [
-                one.uncertainty.get("total", one.uncertainty["epistemic"]) for one in (self.test, p)
-            ]
-            sizes = [*map(len, both)]
-            ranked = np.concatenate(both), np.repeat([False, True], sizes)
-            weight = sum(sizes) / min(sizes) / 2
-            auroc = interval(ranking.auroc(*ranked), bounds=(0, 1), level=level, weight=weight)
+            both = [next(iter(one.uncertainty.values())) for one in (self.test, p)]
+            ranked = np.concatenate(both), np.repeat([False, True], [*map(len, both)])
+            one = _auroc(*ranked, level=joint(len(self.outside)))
             found[name] = {
-                "auroc": auroc if self.groups is None else Estimate(auroc.value),
-                "aupr": float(ranking.average_precision(*ranked).mean()),
-                "fpr95": ranking.fpr95(*ranked),
+                "auroc": one if self.groups is None else Estimate(one.value),
+                "aupr": float(average_precision(*ranked)),
+                "fpr95": fpr95(*ranked),
             }
         return found
 
@@ -404,31 +431,36 @@ class Evaluation:
 
     def json(self) -> Json:
         """Everything as data."""
-        calibration: Json = {}
+        calibrated: Json = {}
         if self.factor is not None:
-            calibration["temperature" if self.is_classes else "scale"] = self.factor
-            calibration["nll_change"] = self.factor_gain
+            calibrated["temperature" if self.is_classes else "scale"] = self.factor
+            calibrated["nll_change"] = self.factor_gain
         if self.is_classes:
-            calibration["ece_by_chance"], calibration["ece_p_value"] = self.ece_by_chance
+            calibrated["ece_by_chance"] = self.ece_by_chance
         if self.test.kind in ("numbers", "counts"):
-            calibration["pit_distance"], calibration["pit_p_value"] = self.pit
-        targets = [{"name": name, **e.json()} for name, e in self.targets.items()]
+            calibrated["pit_distance"], calibrated["pit_p_value"] = self.pit
         found = as_data(
             {
                 "num_examples": len(self.y),
-                **self.table.json(),
-                "calibration": calibration,
+                **self.scores(),
+                "calibration": calibrated,
                 "conformal": self.conformal,
                 "abstention": self.abstention,
                 "detects_errors": self.detects_errors,
                 "sizes": self.sizes,
-                "next_member": self.next_member,
                 "shift": self.shifts,
                 "out_of_distribution": self.detection,
                 "comparison": self.comparisons,
                 "findings": self.findings,
-                "recall": self.recall if self.is_classes else None,
-                "targets": targets or None,
+                "recall": self.recall,
+                "targets": [{"name": name, **e.json()} for name, e in self.targets.items()],
             }
         )
-        return {key: value for key, value in found.items() if value not in (None, {})}
+        return {key: value for key, value in found.items() if value not in (None, {}, [])}
+
+
+def _auroc(doubt: NDArray, positive: NDArray, groups: Any = None, **how: Any) -> Estimate:
+    """AUROC of a doubt [N] for positive rows."""
+    rarer = min(positive.sum(), (~positive).sum())
+    weight = len(positive) / (2 * rarer)
+    return interval(auroc(doubt, positive), groups, bounds=(0, 1), weight=weight, **how)

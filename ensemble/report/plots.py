@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,24 +18,31 @@ from numpy.typing import NDArray
 from ensemble.errors import shown
 from ensemble.report import charts
 from ensemble.report.svg import Chart
-
-if TYPE_CHECKING:
-    from ensemble.report.evaluation import Evaluation
+from ensemble.report.table import ByName
 
 _COLOURS = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C"
 )  # fmt: skip
-_GREY = {"ideal": "#333333", "count": "#E6E6E6"}
+_GREY = {"color": "#8C8C8C"}
+_STYLES: Any = {
+    "ours": {"linewidth": 2},
+    "member": {**_GREY, "linewidth": 2},
+    "each": {**_GREY, "alpha": 0.25},
+    "single": _GREY,
+    "ideal": {"color": "#333333", "linestyle": "--"},
+    "count": {"color": "#E6E6E6"},
+}
+"""How marks are drawn by their kind, in addition to a colour and a thin line."""
 _COLUMNS = 3
-_RC = str(Path(__file__).with_name("plots.mplstyle"))
+_RC = Path(__file__).with_name("plots.mplstyle")
 
 
-def figures(e: Evaluation) -> dict[str, list[Chart]]:
+def figures(e: Any) -> ByName:
     """Charts of predictions: "calibration", "errors" and, of several members, "members"."""
     if e.test.kind == "several":
         return {}
-    found = {"calibration": [charts.calibration(e)], "errors": [charts.abstention(e)]}
-    return found | ({"members": charts.sizes(e)} if e.test.num_members > 1 else {})
+    several = {"members": charts.sizes(e)} if e.test.num_members > 1 else {}
+    return {"calibration": [charts.calibration(e)], "errors": [charts.abstention(e)], **several}
 
 
 def pixels(panels: Sequence[Chart]) -> NDArray:
@@ -74,7 +81,7 @@ def png(panels: Sequence[Chart]) -> bytes:
     return content.getvalue()
 
 
-def write(folder: Any, found: Mapping[str, Sequence[Chart]]) -> None:
+def write(folder: Any, found: ByName) -> None:
     """Writes charts as `NAME.png` into a folder, which is made.
 
     Args:
@@ -97,16 +104,8 @@ def _draw(axes: Any, chart: Chart) -> None:
         place([v for v, _ in axis.ticks], [shown(text) for _, text in axis.ticks])
     for mark in chart.marks:
         kind, _, number = mark.kind.partition("-")
-        is_ours = kind in ("ours", "whisker")
-        style: dict[str, Any] = {
-            "label": mark.name,
-            "color": _COLOURS[int(number or 0)]
-            if number or is_ours
-            else _GREY.get(kind, "#8C8C8C"),
-            "alpha": 0.25 if kind == "each" else 1,
-            "linewidth": 2 if kind in ("ours", "member") else 1,
-            "linestyle": "--" if kind == "ideal" else "-",
-        }
+        style = {"color": _COLOURS[int(number or 0)], "linewidth": 1, "label": mark.name}
+        style |= _STYLES.get(kind, {})
         if mark.shape == "dots":
             style |= {"linestyle": "", "marker": "o"}
         (axes.fill if mark.shape == "area" else axes.plot)(mark.xs, mark.ys, **style)

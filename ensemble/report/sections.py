@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ensemble.config.pieces import resolve
-from ensemble.errors import aligned
+from ensemble.errors import aligned, plural
 
 Results = Mapping[str, Any]
 """Content of results.json."""
@@ -19,7 +19,7 @@ DIVERGENT = "divergent"
 """Faults of chains: they mix slowly, stay in modes of their own, or have divergent draws."""
 
 _SECTIONS = {
-    "distillation": "ensemble.report.distillation:SECTION",
+    "distillation": "ensemble.report.sections:DISTILLATION",
     "recommendation": "ensemble.recommendation.section:SECTION",
     "sites": "ensemble.numpyro_models.section:SECTION",
     "num_total_samples": "ensemble.random_walk.section:SECTION",
@@ -56,3 +56,14 @@ def sections_of(results: Results) -> list[Section]:
     """The sections that results have."""
     keys = {*results, *(results.get("posterior") or ())}
     return [resolve(place) for key, place in _SECTIONS.items() if key in keys]
+
+
+def _distilled(results: Results) -> list[str]:
+    """The speed of the student and of the ensemble that it has learned from."""
+    found = results["distillation"]
+    networks = plural(found["teacher"]["num_networks"], "network")
+    speed = f"{found['speedup']:.1f} times as fast as its teacher, {networks}"
+    return ["", f"The student is {speed}. To compare scores: ensemble evaluate --compare=TEACHER"]
+
+
+DISTILLATION = Section("distillation", _distilled)

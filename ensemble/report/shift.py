@@ -17,6 +17,7 @@ from outside an image is the low end of the value range. Severities share their 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 from scipy import ndimage
 from scipy.special import ive
 
-from ensemble.data.source import AnyInputs, Inputs, MadeInputs, Source, in_memory
+from ensemble.data.source import MadeInputs, Source, in_memory
 
 IMAGES = {
     "rotation": (10, 20, 30, 40, 50),
@@ -51,8 +52,8 @@ def is_table(source: Source) -> bool:
     return len(source.input_shape) == 1 and source.input_dtype.kind == "f"
 
 
-def made_inputs(source: Source, name: str) -> dict[str, AnyInputs]:
-    """Inputs of one of the names in `MADE`; empty if they do not suit such data.
+def made_inputs(source: Source, name: str) -> dict[str, Any]:
+    """Inputs of one of the names in `MADE`; empty if it is none, or does not suit such data.
 
     Args:
         source: Data of the run.
@@ -65,19 +66,19 @@ def made_inputs(source: Source, name: str) -> dict[str, AnyInputs]:
     """
     number = source.sizes["test"]
     dtype = source.input_dtype
-    if name == CONSTANT:
-        return {name: constant_inputs(source.input_shape, source.value_range("train"), dtype)}
-    if name == UNIFORM or (name == SHIFT and source.has_pictures):
+    if name in (UNIFORM, CONSTANT) or (name == SHIFT and source.has_pictures):
         ends: Any = source.value_range("train")
         kinds = IMAGES
         shifted = partial(shifted_images, source.splits["test"].inputs, ends)
-    elif is_table(source):
+    elif name in MADE and is_table(source):
         columns = columns_of(source)
         ends = (columns.low, columns.high)
         kinds = TABLES
         shifted = partial(shifted_rows, in_memory(source, "test").inputs, columns)
     else:
         return {}
+    if name == CONSTANT:
+        return {name: constant_inputs(source.input_shape, ends, dtype)}
     if name != SHIFT:
         shape = (number, *source.input_shape)
         return {name: MadeInputs(number, partial(drawn, name, shape, dtype, *ends))}
@@ -88,22 +89,18 @@ def made_inputs(source: Source, name: str) -> dict[str, AnyInputs]:
     }
 
 
-def _rng(kind: str) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence([0, *kind.encode()])))
-
-
-def _pieces(shape: tuple[int, ...]) -> list[slice]:
-    """Slices of inputs [N, ...]."""
-    size = max(1, _PIECE // int(np.prod(shape[1:], dtype=int)))
-    return [slice(start, min(start + size, shape[0])) for start in range(0, shape[0], size)]
+def _pieces(kind: str, shape: Any) -> Iterator[Any]:
+    """A generator of random numbers and slices of inputs [N, ...], one after the other."""
+    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([0, *kind.encode()])))
+    size = max(1, _PIECE // math.prod(shape[1:]))
+    for start in range(0, shape[0], size):
+        yield rng, slice(start, min(start + size, shape[0]))
 
 
 # Images.
 
 
-def shifted_images(
-    images: Inputs, value_range: tuple[float, float], kind: str, severity: int
-) -> Iterator[NDArray]:
+def shifted_images(images: Any, value_range: Any, kind: str, severity: int) -> Iterator[NDArray]:
     """Shifts images piece by piece, as a pure function of the arguments.
 
     Args:
@@ -112,50 +109,44 @@ def shifted_images(
         kind: of `IMAGES`.
         severity: 1 to 5.
     """
-    rng = _rng(kind)
-    amount = IMAGES[kind][severity - 1]
-    one = images[:1]
-    for piece in _pieces((len(images), *one.shape[1:])):
-        found = _shifted(images[piece].astype(np.float32), kind, amount, value_range, rng)
-        found = np.clip(found, *value_range)
-        yield (np.rint(found) if one.dtype == np.uint8 else found).astype(one.dtype)
-
-
-def _shifted(
-    images: NDArray,
-    kind: str,
-    amount: float,
-    value_range: tuple[float, float],
-    rng: np.random.Generator,
-) -> NDArray:
     low, high = value_range
-    sides = np.array(images.shape[1:3])
-    if kind == "noise":
-        noise = rng.standard_normal(images.shape, np.float32)
-        return images + np.float32(amount * (high - low)) * noise
-    if kind == "contrast":
-        means = images.mean(axis=(1, 2), keepdims=True, dtype=np.float64).astype(np.float32)
-        return means + np.float32(amount) * (images - means)
-    if kind == "blur":
-        for axis, sigma in enumerate(amount * sides, 1):
-            # The discrete Gaussian of Lindeberg 1990, whose deviation is right below a pixel, too.
-            kernel = ive(np.abs(np.arange(-int(4 * sigma) - 2, int(4 * sigma) + 3)), sigma**2)
-            images = ndimage.correlate1d(images, kernel / kernel.sum(), axis, mode="reflect")
-        return images
+    amount = IMAGES[kind][severity - 1]
+    dtype = images[:1].dtype
+    for rng, piece in _pieces(kind, (len(images), *images[:1].shape[1:])):
+        x = images[piece].astype(np.float32)
+        if kind == "noise":
+            x += np.float32(amount * (high - low)) * rng.standard_normal(x.shape, np.float32)
+        elif kind == "contrast":
+            means = x.mean(axis=(1, 2), keepdims=True, dtype=np.float64).astype(np.float32)
+            x = means + np.float32(amount) * (x - means)
+        elif kind == "blur":
+            for axis, side in enumerate(x.shape[1:3], 1):
+                sigma = amount * side
+                # The discrete Gaussian of Lindeberg 1990, whose deviation is right below a pixel.
+                kernel = ive(np.abs(np.arange(-int(4 * sigma) - 2, int(4 * sigma) + 3)), sigma**2)
+                x = ndimage.correlate1d(x, kernel / kernel.sum(), axis, mode="reflect")
+        else:
+            x = _turned(x, kind, amount, low, rng)
+        x = np.clip(x, low, high)
+        yield (np.rint(x) if dtype == np.uint8 else x).astype(dtype)
+
+
+def _turned(x: NDArray, kind: str, amount: float, low: float, rng: Any) -> NDArray:
+    """Rotates or translates each image to a side that is drawn."""
     is_turned = kind == "rotation"
-    moved = np.empty_like(images)
-    ways = rng.integers(2 if is_turned else 4, size=len(images))
+    moved = np.empty_like(x)
+    ways = rng.integers(2 if is_turned else 4, size=len(x))
     for way in np.unique(ways):
         some = ways == way
         if is_turned:
             how: Any = {"reshape": False, "order": 1, "mode": "grid-constant", "cval": low}
-            moved[some] = ndimage.rotate(images[some], amount * (1 - 2 * way), (1, 2), **how)
+            moved[some] = ndimage.rotate(x[some], amount * (1 - 2 * way), (1, 2), **how)
         else:
             axis = 2 - way % 2
-            step = amount * sides[axis - 1] * (1 - 2 * (way // 2))
+            step = amount * x.shape[axis] * (1 - 2 * (way // 2))
             places = np.arange(-int(abs(step)) - 1, int(abs(step)) + 2)
             kernel = np.maximum(0, 1 - np.abs(places + step))  # Linear between pixels.
-            moved[some] = ndimage.correlate1d(images[some], kernel, axis, mode="constant", cval=low)
+            moved[some] = ndimage.correlate1d(x[some], kernel, axis, mode="constant", cval=low)
     return moved
 
 
@@ -207,8 +198,7 @@ def shifted_rows(rows: NDArray, columns: Columns, kind: str, severity: int) -> I
         severity: 1 to 5.
     """
     amount = TABLES[kind][severity - 1]
-    rng = _rng(kind)
-    for piece in _pieces(rows.shape):
+    for rng, piece in _pieces(kind, rows.shape):
         x = rows[piece].astype(np.float64)
         if kind == MISSING:
             is_missing = rng.random((len(x), int(columns.column.max()) + 1)) < amount
@@ -222,9 +212,7 @@ def shifted_rows(rows: NDArray, columns: Columns, kind: str, severity: int) -> I
 # Inputs unlike the training data.
 
 
-def drawn(
-    name: str, shape: tuple[int, ...], dtype: np.dtype, low: Any, high: Any
-) -> Iterator[NDArray]:
+def drawn(name: str, shape: Any, dtype: np.dtype, low: Any, high: Any) -> Iterator[NDArray]:
     """Inputs whose values are drawn evenly and independently, in pieces.
 
     Args:
@@ -234,9 +222,8 @@ def drawn(
         low: end, a number or [F].
         high: end, a number or [F].
     """
-    rng = _rng(name)
     is_whole = dtype.kind in "iu"
-    for piece in _pieces(shape):
+    for rng, piece in _pieces(name, shape):
         share = rng.random((piece.stop - piece.start, *shape[1:]))
         if name == OUTSIDE:
             share = np.where(rng.integers(2, size=share.shape) == 1, 1 + share, -share)
@@ -244,9 +231,7 @@ def drawn(
         yield (np.floor(values) if is_whole else values).astype(dtype)
 
 
-def constant_inputs(
-    shape: tuple[int, ...], value_range: tuple[float, float], dtype: np.dtype
-) -> NDArray:
+def constant_inputs(shape: Any, value_range: Any, dtype: np.dtype) -> NDArray:
     """Inputs [K, ...] of one value each: every whole number of the range, else 256 levels."""
     low, high = value_range
     levels = np.arange(low, high + 1) if dtype.kind in "iu" else np.linspace(low, high, 256)

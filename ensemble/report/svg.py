@@ -10,7 +10,7 @@ import base64
 import html
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -19,11 +19,8 @@ from numpy.typing import NDArray
 
 from ensemble.errors import visible
 
-Range = tuple[float, float]
 _WIDTH, _HEIGHT = 400, 264
 """Pixels of a chart; a page scales it."""
-_THUMBNAIL = (96, 96)
-_QUALITY = 80
 
 
 class Axis(NamedTuple):
@@ -37,27 +34,21 @@ class Axis(NamedTuple):
     """
 
     label: str = ""
-    ends: Range | None = None
-    ticks: Sequence[tuple[float, str]] = ()
+    ends: Any = None
+    ticks: Sequence[Any] = ()
     is_share: bool = False
 
-    def text(self, value: float) -> str:
-        """A value as a reader sees it."""
+    def fitted(self, values: Any) -> Axis:
+        """The axis with ends and ticks."""
+        low, high = self.ends or span(values)
+        if self.is_share:
+            low, high = max(low, 0.0), min(high, 1.0)
+        texts = self.ticks or [(v, self._text(v)) for v in ticks(low, high)]
+        return self._replace(ends=(low, high), ticks=texts)
+
+    def _text(self, value: float) -> str:
         text = f"{100 * value:.3g}%" if self.is_share else f"{value:,.4g}"
         return text.replace("-", "\N{MINUS SIGN}")
-
-    def fitted(self, values: Iterable[Any]) -> Axis:
-        """The axis with ends and ticks."""
-        ends = self.ends or span(values)
-        if self.is_share:
-            ends = max(ends[0], 0.0), min(ends[1], 1.0)
-        texts = self.ticks or [(v, self.text(v)) for v in ticks(*ends)]
-        return self._replace(ends=ends, ticks=texts)
-
-    def at(self, values: Any, start: float, end: float) -> Any:
-        """Pixels of values on a fitted axis from a start to an end."""
-        low, high = self.ends or (0, 1)
-        return start + (np.asarray(values) - low) / (high - low) * (end - start)
 
 
 class Mark(NamedTuple):
@@ -92,7 +83,7 @@ class Chart:
     title: str
     x: Axis
     y: Axis
-    marks: list[Mark] = field(default_factory=list)
+    marks: Any = field(default_factory=list)
 
     def add(self, shape: str, kind: str, xs: Any, ys: Any, name: str = "") -> None:
         """Adds a mark."""
@@ -106,8 +97,8 @@ class Chart:
     @property
     def axes(self) -> tuple[Axis, Axis]:
         """Both axes with ends and ticks."""
-        x, y = ([mark[i] for mark in self.marks] for i in (2, 3))
-        return self.x.fitted(x), self.y.fitted(y)
+        x = self.x.fitted(mark.xs for mark in self.marks)
+        return x, self.y.fitted(mark.ys for mark in self.marks)
 
     def svg(self) -> str:
         """Returns the chart as an SVG element."""
@@ -118,29 +109,30 @@ class Chart:
         bottom = _HEIGHT - 40
         body = f"<title>{escaped(self.title)}</title>"
         for value, text in y.ticks:
-            at = y.at(value, bottom, top)
+            at = np.interp(value, y.ends, (bottom, top))
             body += f'<path class="grid" d="M{left:.0f} {at:.1f}H{right}"/>'
             body += _text(left - 7, at + 4, text, "end")
         for value, text in x.ticks:
-            body += _text(x.at(value, left, right), bottom + 17, text)
+            body += _text(np.interp(value, x.ends, (left, right)), bottom + 17, text)
         body += _text(2, 13, y.label, "start")
         body += _text((left + right) / 2, _HEIGHT - 4, x.label)
         for mark in self.marks:
-            xs = x.at(mark.xs, left, right)
-            ys = np.clip(y.at(mark.ys, bottom, top), top, bottom)
+            xs = np.interp(mark.xs, x.ends, (left, right))
+            ys = np.interp(mark.ys, y.ends, (bottom, top))
             path = _path(xs, ys, mark.shape == "dots")
             body += f'<path class="{mark.shape} {mark.kind}" d="{path}"/>'
         return f'<svg class="plot" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{body}</svg>'
 
 
 def _path(xs: NDArray, ys: NDArray, are_dots: bool) -> str:
-    """Commands of an SVG path through points, or of dots."""
+    """Commands of an SVG path through points, or of dots; NaN breaks it."""
     path = ""
     command = "M"
-    for x, y in zip(xs.tolist(), ys.tolist(), strict=True):
-        if math.isfinite(x + y):
+    for x, y in zip(xs, ys, strict=True):
+        is_there = not math.isnan(x + y)
+        if is_there:
             path += f"{command}{x:.1f} {y:.1f}" + "h0" * are_dots
-        command = "L" if math.isfinite(x + y) and not are_dots else "M"
+        command = "L" if is_there and not are_dots else "M"
     return path
 
 
@@ -162,9 +154,9 @@ def ticks(low: float, high: float) -> list[float]:
     return [float(f"{k * step:.12g}") for k in places]
 
 
-def span(values: Iterable[Any]) -> Range:
+def span(values: Any) -> Any:
     """Returns a range that holds all finite values, with some room."""
-    found = np.concatenate([[], *(np.ravel(one) for one in values)])
+    found = np.concatenate([[], *map(np.ravel, values)])
     found = found[np.isfinite(found)]
     low, high = (float(found.min()), float(found.max())) if len(found) else (0.0, 1.0)
     more = (high - low) * 0.08 or abs(high) * 0.1 or 1.0
@@ -179,8 +171,8 @@ def image(pixels: NDArray, low: float, high: float) -> str:
     scaled = np.clip((pixels - low) * (255 / (high - low or 1)), 0, 255).astype(np.uint8)
     picture = Image.fromarray(scaled)
     content = io.BytesIO()
-    picture.thumbnail(_THUMBNAIL)
-    picture.save(content, "webp", quality=_QUALITY)
+    picture.thumbnail((96, 96))
+    picture.save(content, "webp", quality=80)
     return data_url(content.getvalue(), "webp")
 
 

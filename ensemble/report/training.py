@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ensemble.report.evaluation import Evaluation
 from ensemble.report.findings import Finding, as_lines, find
 from ensemble.report.sections import Results, sections_of
@@ -23,8 +25,7 @@ def training_findings(
         remedy: what to try if training has failed, such as 'lower config.learning_rate=0.1'.
     """
     found = []
-    failed = results["failed_members"]
-    if failed:
+    if failed := results["failed_members"]:
         reasons = " or ".join(sorted(set(failed.values())))
         text = (
             f"{len(failed)} of {results['num_members']} became {reasons} and are left out: "
@@ -32,7 +33,7 @@ def training_findings(
         )
         found.append(Finding("failed_members", "warning", text, {"failed": len(failed)}))
     if "posterior" in results:
-        from ensemble.report.chains import chain_findings  # Imports ArviZ.
+        from ensemble.report.posterior import chain_findings  # Of samplers alone.
 
         found += chain_findings(results)
     for section in sections_of(results):
@@ -45,7 +46,7 @@ def training_findings(
     return found
 
 
-def _no_gain(e: Evaluation, remedy: str) -> list[Finding]:
+def _no_gain(e: Evaluation, remedy: str) -> Iterator[Finding]:
     """Finding on an ensemble that is no better than a constant."""
     for title, constant in [*e.simple.items()][:1]:
         score = abs(e.metrics[e.proper].value(constant, e.y))
@@ -55,8 +56,7 @@ def _no_gain(e: Evaluation, remedy: str) -> list[Finding]:
                 f"It is not measurably better than {title}; check that inputs and targets belong "
                 f"together, train longer, or {remedy}."
             )
-            return [Finding("no_better_than_constant", "warning", text, gain._asdict())]
-    return []
+            yield Finding("no_better_than_constant", "warning", text, gain._asdict())
 
 
 def as_text(results: Results, evaluation: Evaluation | None) -> str:
@@ -71,7 +71,7 @@ def as_text(results: Results, evaluation: Evaluation | None) -> str:
     sections = sections_of(results)
     parts = [part for section in sections for part in section.contents(results)]
     if evaluation is not None:
-        parts.insert(0, evaluation.table.text())
+        parts.insert(0, evaluation.table)
     elif "metrics" not in results and not any(one.stands_alone for one in sections):
         parts.insert(0, "There are no scores: every example was learned from.")
     findings = [Finding(**one) for one in results.get("findings", ())]

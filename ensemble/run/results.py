@@ -106,11 +106,11 @@ def result_of(run: Run) -> TrainResult:
             split=split,
         )
         evaluation = evaluation or e
-        found = pytrees.without(e.table.json(), "single_draw")  # Of all splits it is there.
+        found = pytrees.without(e.scores(), "single_draw")  # Of all splits it is there.
         content.setdefault("metrics", {})[split] = found.pop("metrics")
         if e.targets:
             content.setdefault("targets", {})[split] = [
-                {"name": name, **one.table.json()} for name, one in e.targets.items()
+                {"name": name, **one.scores()} for name, one in e.targets.items()
             ]
         content = {**found, **content}
     _log_stopped(run)
@@ -169,8 +169,8 @@ def _write(run: Run, content: Any, predictions: Any, evaluation: Evaluation | No
         for name, one in predictions.items():
             targets = run.task.dataset.targets(name)
             write_predictions(work, name, one, targets, content["active_members"])
-        titles = {"loss": "loss"} if evaluation is None else evaluation.recorded
-        found = {"training": charts.learning_curves(read_metrics(work.metrics), titles)}
+        shown = {} if evaluation is None else evaluation.main
+        found = {"training": charts.learning_curves(read_metrics(work.metrics), shown)}
         if evaluation is not None:
             found |= plots.figures(evaluation)
         plots.write(work.plots, found)

@@ -61,7 +61,7 @@ def test_it_accepts_what_is_below_a_threshold_of_the_calibration_split(blobs_run
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"max_error": 0.01}, r"max_error=0\.01: .* 299 .* 20 are too few"),
+        ({"max_error": 0.01}, r"max_error=0\.01: .* 299 .* 20 calibration examples"),
         ({"max_error": 2}, "max_error=E or coverage=C"),
         ({"max_error": 0.1, "coverage": 0.9}, "and coverage=0.9 must be max_error=E"),
         ({"max_error": 0.1, "tolerance": 3}, "Remove it"),

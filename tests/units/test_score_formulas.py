@@ -24,7 +24,11 @@ def of_classes(num_classes=3):
     labels = rng.integers(num_classes, size=NUM_ROWS).astype(np.int32)
     logits = rng.normal(size=(4, NUM_ROWS, num_classes)) + 0.8 * np.eye(num_classes)[labels]
     log_probs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
-    return Classes({"log_probs": log_probs}), np.exp(log_probs).mean(0), labels
+    return (
+        Classes({"log_probs": log_probs}, class_names=NAMES[:num_classes]),
+        np.exp(log_probs).mean(0),
+        labels,
+    )
 
 
 def of_numbers():
@@ -77,7 +81,7 @@ def test_two_classes_are_ranked_as_scikit_learn_ranks_them():
     p, probs, labels = of_classes(2)
     auroc = sklearn.metrics.roc_auc_score(labels == 1, probs[:, 1])
     assert metrics.values(p, labels)["auroc"] == pytest.approx(auroc, rel=1e-9)
-    found = metrics.requested(["auprc:legal", "auprc:1", "auroc:0"], p, NAMES[:2])
+    found = metrics.requested(["auprc:legal", "auprc:1", "auroc:0"], p)
     for name, label in (("auprc:legal", 0), ("auprc:1", 1)):
         auprc = sklearn.metrics.average_precision_score(labels == label, probs[:, label])
         assert found[name].value(p, labels) == pytest.approx(auprc, rel=1e-9)
@@ -124,13 +128,13 @@ def test_the_cheapest_decision_is_made_and_paid_for(tmp_path):
     costs = [[0, 1, 4, 0.5], [5, 0, 1, 0.5], [2, 3, 0, 0.5]]
     text = f"cost:{tmp_path / 'costs.csv'}"
     (tmp_path / "costs.csv").write_text("\n".join(",".join(map(str, one)) for one in costs))
-    found = metrics.requested([text], p, NAMES)[text]
+    found = metrics.requested([text], p)[text]
     paid = np.array(costs)[labels, (probs @ np.array(costs)).argmin(axis=1)]
     assert found.value(p, labels) == pytest.approx(paid.mean())
     for content in ("0,1\n1,0\n", "0,1,2\n1,x,0\n1,2,0\n", "1,1,1\n1,1,1\n1,1,1\n"):
         (tmp_path / "costs.csv").write_text(content)
         with pytest.raises(InputError, match=r"costs|class|finite"):
-            metrics.requested([text], p, NAMES)
+            metrics.requested([text], p)
 
 
 def test_numbers():

@@ -51,9 +51,7 @@ def test_no_error_in_150_examples_proves_no_more_than_2_percent():
     errors = np.zeros(150, bool)
     fitted = fit_abstention(rule("max_error=0.02"), doubts, errors)
     assert fitted == (("max_error", 0.02, None), ACCEPT_ALL)
-    with pytest.raises(
-        ValueError, match=r"at most 0\.019 .* 157 or more right answers.* 150 are too few"
-    ):
+    with pytest.raises(ValueError, match=r"at most 0\.019 .* 157 or more right answers, and 150 "):
         fit_abstention(rule("max_error=0.019"), doubts, errors)
 
 
@@ -90,7 +88,7 @@ def test_what_cannot_be_proved_is_said():
     errors = np.arange(400) % 49 == 10  # 2%.
     with pytest.raises(ValueError, match="an error of at most 0") as one:
         fit_abstention(rule("max_error=0.03"), doubts, errors)
-    assert "2 of the 104 most confident of 400 are wrong" in str(one.value)
+    assert "400 calibration examples do not show it" in str(one.value)
 
 
 def test_equal_confidences_are_accepted_or_refused_together():
@@ -108,7 +106,7 @@ def test_where_all_are_equally_confident_all_or_none_are_accepted():
     errors = np.arange(200) == 3
     fitted = fit_abstention(rule("max_error=0.03"), np.full(200, 0.2), errors)
     assert fitted.threshold == ACCEPT_ALL
-    with pytest.raises(ValueError, match="1 of the 200 most confident of 200"):
+    with pytest.raises(ValueError, match="200 calibration examples"):
         fit_abstention(rule("max_error=0.02"), np.full(200, 0.2), errors)
 
 

@@ -10,9 +10,9 @@ from ensemble.metrics import Metric, requested
 
 LABELS = np.array([0, 1, 2, 2, 1] * 10)
 CLASSES = Classes(
-    {"log_probs": np.log(np.random.default_rng(0).dirichlet(np.ones(3), size=(3, 50)))}
+    {"log_probs": np.log(np.random.default_rng(0).dirichlet(np.ones(3), size=(3, 50)))},
+    class_names=("low", "middle", "high"),
 )
-NAMES = ("low", "middle", "high")
 FILE = """
 import numpy as np
 from ensemble.metrics import Metric
@@ -46,7 +46,7 @@ def own(tmp_path_factory):
 
 
 def test_a_function_from_the_literature_is_a_metric(own):
-    found = requested([f"{own}:ranked_probability"], CLASSES, NAMES)
+    found = requested([f"{own}:ranked_probability"], CLASSES)
     (metric,) = found.values()
     entry = metric.estimate(CLASSES, LABELS)
     probs = CLASSES.probs
@@ -86,7 +86,7 @@ def test_a_metric_with_its_properties_is_one_too(own):
 )
 def test_what_cannot_be_scored_is_one_line(own, text, says):
     def scored():
-        found = requested([text.replace("{own}", str(own))], CLASSES, NAMES)
+        found = requested([text.replace("{own}", str(own))], CLASSES)
         return [one.estimate(CLASSES, LABELS) for one in found.values()]
 
     with pytest.raises(InputError, match=says) as caught:
@@ -95,5 +95,5 @@ def test_what_cannot_be_scored_is_one_line(own, text, says):
 
 
 def test_usual_metrics_are_not_repeated():
-    assert requested(["nll", "accuracy"], CLASSES, NAMES) == {}
-    assert isinstance(requested(["auroc:high"], CLASSES, NAMES)["auroc:high"], Metric)
+    assert requested(["nll", "accuracy"], CLASSES) == {}
+    assert isinstance(requested(["auroc:high"], CLASSES)["auroc:high"], Metric)

@@ -8,7 +8,7 @@ import pytest
 from conftest import ROOT
 from evaluations import KINDS, RECORDS, classes, images
 
-from ensemble.metrics import functions
+from ensemble.metrics import METRICS, functions
 from ensemble.report import charts, plots
 from ensemble.report.evaluation import Evaluation
 from ensemble.report.svg import Axis, Chart, image, span, ticks
@@ -60,14 +60,14 @@ def test_calibration_of_numbers_shows_targets_below_quantiles(kind):
 def test_the_abstention_curve_ends_at_the_score_of_all():
     evaluation = Evaluation(*classes(500))
     (line,) = marks(charts.abstention(evaluation), "line", "ours")
-    assert line.ys[-1] == pytest.approx(evaluation.estimate("accuracy").value)
+    assert line.ys[-1] == pytest.approx(evaluation.whole["accuracy"].value)
 
 
 def test_sizes_end_at_the_ensemble_and_begin_at_the_members():
     evaluation = images()
     _, chart = charts.sizes(evaluation)
     (line,) = marks(chart, "line", "ours")
-    assert line.ys[-1] == pytest.approx(evaluation.estimate("nll").value)
+    assert line.ys[-1] == pytest.approx(evaluation.whole["nll"].value)
     (dots,) = marks(chart, "dots", "single")
     assert line.ys[0] == pytest.approx(dots.ys.mean())
 
@@ -78,7 +78,7 @@ def test_sizes_end_at_the_ensemble_and_begin_at_the_members():
 def test_learning_curves_have_a_line_for_each_member_and_the_ensemble():
     stopped = {**RECORDS[0], "step": 60, "epoch": 6.0, "train/member_00/loss": 1e40}
     records = [*RECORDS, {"step": 50}, stopped]
-    loss, nll = charts.learning_curves(records, {"loss": "loss", "nll": "NLL"})
+    loss, nll = charts.learning_curves(records, {"nll": METRICS["classes"]["nll"]})
     assert loss.y.label == "train loss"
     assert len(marks(loss, "line", "each")) == 3
     assert [len(one.xs) for one in marks(loss, "line", "each")] == [4, 5, 5]  # 1e40 is not drawn.
@@ -90,15 +90,15 @@ def test_learning_curves_have_a_line_for_each_member_and_the_ensemble():
 
 def test_long_curves_are_thinned():
     records = [{"step": t, "train/member_00/loss": 1.0} for t in range(1, 10_001)]
-    (chart,) = charts.learning_curves(records, {"loss": "loss"})
+    (chart,) = charts.learning_curves(records, {})
     assert sum(len(one.xs) for one in marks(chart, "line", "each")) <= 2000
     assert chart.x.label == "step"
 
 
 def test_without_records_there_are_no_curves():
-    assert charts.learning_curves([], {"loss": "loss"}) == []
+    assert charts.learning_curves([], {}) == []
     nothing = [{"step": 1, "train/member_00/loss": float("nan")}]
-    assert charts.learning_curves(nothing, {"loss": "loss"}) == []
+    assert charts.learning_curves(nothing, {}) == []
 
 
 # Chains.

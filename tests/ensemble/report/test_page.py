@@ -101,6 +101,12 @@ def test_scores_after_calibration_are_in_the_table():
     assert f"<th>with temperature {digits(e.factor)}</th>" in page.render(e)
 
 
+def test_worst_rows_have_their_numbers():
+    e = KINDS["table"]()
+    worst = np.argmax(np.abs(e.y - e.test.median))
+    assert f'<tr class=""><th>no. {worst}</th>' in page.render(e)
+
+
 def test_a_notebook_shows_the_page_in_a_frame():
     cell = images()._repr_html_()
     assert Parsed(cell).tags == ["iframe"]
@@ -146,7 +152,7 @@ def test_large_runs_have_small_pages():
     records = [
         {"step": t} | {f"train/member_{k:02d}/loss": 1 / t for k in range(60)} for t in steps
     ]
-    e = Evaluation(p, y, source=source(y), records=records)
+    e = Evaluation(p, y, source=source(y[:, None]), records=records)
     assert len(page.render(e).encode()) < 100_000
     likelihood, q, z = numbers()
     arrays = {name: np.stack([one] * 9, axis=-1) for name, one in q.arrays.items()}

@@ -48,7 +48,7 @@ def test_linear_regression_is_that_of_scikit_learn():
     source = Rows(inputs, targets)
     means, deviations = linear_regression(source, "test")
     model = LinearRegression().fit(inputs[:100].astype(float), targets[:100])
-    np.testing.assert_allclose(means.T, model.predict(inputs[120:].astype(float)), rtol=1e-6)
+    np.testing.assert_allclose(means, model.predict(inputs[120:].astype(float)), rtol=1e-6)
     residuals = targets[:100] - model.predict(inputs[:100].astype(float))
     np.testing.assert_allclose(deviations, np.sqrt((residuals**2).sum(0) / 95), rtol=1e-6)
 
@@ -58,7 +58,7 @@ def test_the_last_value_is_that_of_the_row_before():
     in_order = np.cumsum(RNG.normal(size=200))
     source = Rows(np.zeros((200, 1), np.float32), in_order[times], times.astype(float))
     means, _ = last_value(source, "test")
-    np.testing.assert_allclose(means[0], in_order[times[120:] - 1])
+    np.testing.assert_allclose(means[:, 0], in_order[times[120:] - 1])
     source.all_strata[150] = source.all_strata[151]
     assert last_value(source, "test") is None
 

@@ -64,5 +64,5 @@ def test_train_says_where_the_run_lives_and_a_script_sees_how_far_it_is(blobs, t
     assert "validation accuracy" in last
     result = ensemble.train(config, blobs, show_progress=False)
     assert result.workdir is None
-    assert repr(result).startswith(result.evaluation.table.text())
+    assert repr(result).startswith(result.evaluation.table)
     assert capsys.readouterr().err == ""
