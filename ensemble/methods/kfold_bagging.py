@@ -37,7 +37,6 @@ from ensemble.methods.folds import make_folds
 from ensemble.methods.optimizers import descent_of_each
 from ensemble.metrics import metrics_of
 from ensemble.network import path_name
-from ensemble.notes import tell
 from ensemble.run.progress import duration
 from ensemble.runtime.algorithm import Algorithm, Between, Now, Start, Status
 from ensemble.runtime.devices import Devices
@@ -255,7 +254,6 @@ class Bagging(training.DescentReport):
             f"They start {'from' if is_linear else 'without'} a linear model, at rate "
             f"{rate:.3g}; best epochs {epochs.min()} to {epochs.max()}."
         )
-        tell(line)
         width = float(self.factor)
         return {"kfold_bagging": {"best_epochs": epochs.tolist(), "width": width, "summary": line}}
 
