@@ -24,7 +24,7 @@ class Status(enum.IntEnum):
     STUCK = 4
 
 
-FAILURES = {Status.NON_FINITE: "non-finite", Status.STUCK: "stuck"}
+FAILURES: Any = {Status.NON_FINITE: "non-finite", Status.STUCK: "stuck"}
 """The statuses of members that are left out of every mean, and what they have become."""
 
 

@@ -140,7 +140,7 @@ def fitted(saved: Saved, **more: Any) -> Fitted:
             "them, or sample again in a new --workdir"
         )
     if there:
-        most = saved.config.get("max_draws_per_chain", number)
+        most = saved.config.get("max_draws_per_chain") or number
         return fitted_draws(saved.draws, saved.live, most)
     sets = saved.arrays.get(PARAMETERS)
     if sets is None:

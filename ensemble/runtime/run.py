@@ -12,7 +12,6 @@ import jax
 import numpy as np
 from clu import parameter_overview
 
-from ensemble import pytrees
 from ensemble.config import flatten
 from ensemble.data.source import check_same_data
 from ensemble.draws.store import Draws
@@ -36,9 +35,6 @@ from ensemble.storage.manifest import damaged
 from ensemble.storage.memory import check_memory
 
 logger = logging.getLogger("ensemble")
-
-_NUM_SCALARS = 10
-"""Scalars of a member and a step, about."""
 
 
 class Run:
@@ -154,6 +150,9 @@ class Run:
 
         Args:
             shared: What members that were there before share; None: it is found.
+
+        Raises:
+            InputError: They do not fit into memory, or into this program.
         """
         work, loop = self.where.work, self.loop
         counters = self.meta.get("counters", {})
@@ -165,7 +164,13 @@ class Run:
             self.report.resumed(self, loop.step, counters["goal"])
         else:
             if isinstance(loop.programs, Programs):  # Others keep to what there is by themselves.
-                self._check_memory(loop.programs)
+                leaves = jax.tree.leaves(loop.programs.shapes)
+                state = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) // processes.count()
+                members = f"the states of {len(self.numbers)} {self.report.noun}s"
+                devices = [*self.devices.mesh.devices.flat]
+                # The host holds a copy of what devices do, which a checkpoint fetches.
+                remedy = "their number, or choose a smaller network"
+                check_memory(state, members, remedy, state, devices)
             loop.start(shared)
         first = self.first_row(loop.rows.first)
 
@@ -176,30 +181,6 @@ class Run:
             self.draws.truncate(first)
 
         processes.from_main(take_files)
-
-    def _check_memory(self, programs: Programs) -> None:
-        """Refuses members that do not fit into memory, before anything is computed.
-
-        Devices hold their states. The host holds a copy, which a checkpoint fetches, scalars and
-        kept parameters between two lines of metrics, and predictions.
-
-        Raises:
-            InputError: They take more than there is.
-        """
-        keep, number, task = self.algorithm.keep, len(self.numbers), self.task
-        size = pytrees.size(programs.set_shapes)
-        steps = min(self.config.log_every_steps, self.goal)
-        each = _NUM_SCALARS * steps + (steps // keep.every * size if keep else 0)
-        if task.dataset is not None:
-            each += (sum(task.sizes.values()) - task.sizes["train"]) * task.likelihood.num_outputs
-        state = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(programs.shapes))
-        check_memory(
-            (state + 4 * each * number) // processes.count(),
-            f"{number} {self.report.noun}s of {size:,} parameters",
-            "their number or config.log_every_steps, or choose a smaller network",
-            state // processes.count(),
-            list(self.devices.mesh.devices.flat),
-        )
 
     def first_row(self, step: int) -> int:
         """The number of the row of scalars on disk that is of a step."""
@@ -275,7 +256,8 @@ class Run:
         Returns:
             Whether the run may end.
         """
-        report, loop, split = self.report, self.loop, self.method.tracked_split
+        report, loop = self.report, self.loop
+        split: Any = self.method.tracked_split
         self._note_failures(loop.step)
         if self.others_live and not self.live:
             return True

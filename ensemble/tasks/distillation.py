@@ -8,7 +8,6 @@ training points it is less certain. Labels are used for training metrics alone.
 
 import dataclasses
 import functools
-import hashlib
 import time
 from typing import Any
 
@@ -40,13 +39,15 @@ class Distilled(Supervised):
 
     Attributes:
         teacher: The ensemble, an `Ensemble`.
+        taught_by: Its run, step and number of members.
     """
 
     teacher: Any
+    taught_by: str
 
     def describe(self) -> ByName:
         """Describes any network on these data, and which ensemble it learns from."""
-        return {**super().describe(), "teacher": self._digest}
+        return {**super().describe(), "teacher": self.taught_by}
 
     def prepare(self, inputs: jax.Array) -> jax.Array:
         """Leaves inputs raw, as the teacher takes them."""
@@ -97,14 +98,6 @@ class Distilled(Supervised):
     def _teach(self) -> Function:
         return teaching(self.teacher)
 
-    @functools.cached_property
-    def _digest(self) -> str:
-        """16 hex digits that depend on all variables, and on the passes."""
-        found = hashlib.blake2b(str(self.teacher.fitted.num_passes).encode(), digest_size=8)
-        for leaf in jax.tree.leaves(self.teacher.fitted.sets):
-            found.update(np.ascontiguousarray(leaf))
-        return found.hexdigest()
-
 
 def create(config: FrozenConfigDict, data: Any) -> Distilled:
     """Makes the task of a run.
@@ -132,10 +125,10 @@ def create(config: FrozenConfigDict, data: Any) -> Distilled:
             f"learn from a teacher that has learned {taught.name}; use 'gaussian' for numbers and "
             "'categorical' for classes, of one target, and teachers whose likelihood has a density"
         )
-    make = resolve("ensemble.predictor:Ensemble")
-    teacher = make(parts, saved.live, config.num_devices, identity=saved.work.identity())
+    teacher = resolve("ensemble.predictor:Ensemble")(parts, saved.live, config.num_devices)
+    taught_by = f"{saved.work.identity()} at step {saved.counters['step']} of {len(saved.live)}"
     fields = {one.name: getattr(task, one.name) for one in dataclasses.fields(task)}
-    return Distilled(**fields, teacher=teacher)
+    return Distilled(**fields, teacher=teacher, taught_by=taught_by)
 
 
 def teaching(teacher: Any) -> Function:

@@ -84,7 +84,7 @@ def place_blocks(
         rows = np.stack([pad(normalised(examples)[:, features]) for examples, features in alike])
         labels = [pad(split.targets[one].astype(np.int32), fill=-1) for one, _ in alike]
         numbers = np.stack([features for _, features in alike]).astype(np.int32)
-        transposed = None
+        transposed: Any = None
         if in_blocks:
             transposed = np.ascontiguousarray(rows.swapaxes(1, 2))
             transposed = put(transposed, named_sharding(mesh, None, None, "example"))

@@ -498,9 +498,10 @@ def make_likelihood(dataset: Source, config: ByName) -> Likelihood:
     return found
 
 
-def described_dataset(description: ByName) -> Source:
+def described_dataset(description: Any) -> Source:
     """Returns a data set without examples, from what a task's `describe` has kept of it."""
     inputs = np.zeros((0, *description["input_shape"]), description["dtype"])
+    scales: Any = {k: np.asarray(description[k], np.float32) for k in _SCALES if k in description}
     table = None
     if "table" in description:
         from ensemble.data.tables.table_form import TableForm  # Most data are no tables.
@@ -511,5 +512,5 @@ def described_dataset(description: ByName) -> Source:
         splits={"train": Examples(inputs, np.zeros(0, np.int32))},
         class_names=tuple(description.get("class_names", ())) or None,
         table=table,
-        **{k: np.asarray(description[k], np.float32) for k in _SCALES if k in description},
+        **scales,
     )
