@@ -226,9 +226,8 @@ class Programs:
         run = self.algorithm.run
         if self.length == 1 and run is None:  # Without a loop, in which XLA:CPU convolves slowly.
             members, said = self._step(members, shared, fixed, sent, 0, first)
-            return self._placed(members), Told(
-                *pytrees.at(said, None), kept=None, status=members.status
-            )
+            scalars, of_all = pytrees.at(said, None)
+            return self._placed(members), Told(scalars, of_all, None, members.status)
 
         # Traced once, for its shapes and in the loop.
         take_step = jax.jit(self._step, inline=True)
@@ -272,7 +271,7 @@ class Programs:
                 members.number, keys, members.state, shared, fixed, said[0], kept, *span
             )
             members, said = members._replace(state=state), (scalars, said[1])
-        return self._placed(members), Told(*said, kept=kept, status=members.status)
+        return self._placed(members), Told(said[0], said[1], kept, members.status)
 
     def _placed(self, members: Members) -> Any:
         """Members where they lie: the compiler might choose otherwise for what comes out."""
