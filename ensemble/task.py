@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
+from jax import Array
 
 from ensemble.network import Variables
 from ensemble.pytrees import ByName, Function
@@ -35,7 +36,7 @@ class Aux(NamedTuple):
 
     predicted: ByName
     state: Variables
-    outputs: jax.Array | None = None
+    outputs: Array | None = None
 
 
 class OwnLogLikelihood(NamedTuple):
@@ -127,7 +128,7 @@ class Modelled(Protocol):
             InputError: it cannot lie on this mesh.
         """
 
-    def starts(self, rng_keys: jax.Array, from_prior: bool) -> ByName:
+    def starts(self, rng_keys: Array, from_prior: bool) -> ByName:
         """Finds where chains may start: parameters [C, ...] with a finite density and gradient.
 
         Args:
@@ -145,7 +146,7 @@ class Modelled(Protocol):
             InputError: the log density is wrong there, or not finite.
         """
 
-    def track(self, params: Any) -> jax.Array:
+    def track(self, params: Any) -> Array:
         """The scalars `tracked` of one draw."""
 
     def results(self, draws: Any, first: int, live: Sequence[int]) -> Any:

@@ -7,7 +7,7 @@ masks whatever state they return. A method sees no device, no file and no other 
 import enum
 from typing import Any, NamedTuple
 
-import jax
+from jax import Array
 
 from ensemble.pytrees import ByName, Function
 
@@ -50,9 +50,9 @@ class Now(NamedTuple):
         given: What this member starts with, of `Start`; only `init` has it.
     """
 
-    number: jax.Array
-    step: jax.Array
-    key: jax.Array
+    number: Array
+    step: Array
+    key: Array
     shared: Any = None
     given: Any = None
 
@@ -68,7 +68,7 @@ class Info(NamedTuple):
     """
 
     scalars: ByName
-    ok: jax.Array | None = None
+    ok: Array | None = None
     rows: Any = None
 
 

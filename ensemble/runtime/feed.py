@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from ensemble import pytrees
 from ensemble.data.source import Source
@@ -47,7 +48,7 @@ class Fixed:
         """Nothing."""
         return None
 
-    def read(self, fixed: Any, sent: Any, step: jax.Array, key: Any = None) -> Any:
+    def read(self, fixed: Any, sent: Any, step: Array, key: Any = None) -> Any:
         """The arrays."""
         return fixed
 
@@ -62,10 +63,10 @@ class Batch(NamedTuple):
         weights: [B] float32, the mask times how much an example counts in the loss.
     """
 
-    inputs: jax.Array
+    inputs: Array
     targets: Any
-    mask: jax.Array
-    weights: jax.Array
+    mask: Array
+    weights: Array
 
 
 @dataclasses.dataclass(eq=False)
@@ -171,7 +172,7 @@ class Batches:
     def _put(self, arrays: Any) -> Any:
         return self.devices.put_examples(arrays, 1 + self.per_member, self.per_member)
 
-    def read(self, fixed: Any, sent: Any, step: jax.Array, key: Any = None) -> Batch:
+    def read(self, fixed: Any, sent: Any, step: Array, key: Any = None) -> Batch:
         """The batch of a step, augmented and prepared.
 
         Args:

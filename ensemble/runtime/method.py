@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
@@ -38,7 +37,7 @@ class Report:
     """
 
     noun = "member"
-    charts: ClassVar[Mapping[str, str]] = {"training loss": "train/member_[0-9]+/loss"}
+    charts: ClassVar[Any] = {"training loss": "train/member_[0-9]+/loss"}
     predict: Predict = staticmethod(predict_plainly)
     predicts_at_end = False
     rate = "train/member_examples_per_second"

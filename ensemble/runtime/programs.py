@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from ensemble import pytrees
 from ensemble.network import path_name
@@ -26,9 +27,9 @@ class Members(NamedTuple):
         state: Their states.
     """
 
-    number: jax.Array
-    status: jax.Array
-    taken: jax.Array
+    number: Array
+    status: Array
+    taken: Array
     state: Any
 
 
@@ -45,7 +46,7 @@ class Told(NamedTuple):
     scalars: ByName
     of_all: ByName
     kept: Any
-    status: jax.Array
+    status: Array
 
 
 class Programs:
@@ -173,7 +174,7 @@ class Programs:
     def _now(self, member: Members, step: Any, shared: Any) -> Now:
         return Now(member.number, step, self._key(member.number), shared)
 
-    def _key(self, number: jax.Array) -> jax.Array:
+    def _key(self, number: Array) -> Array:
         return jax.random.fold_in(jax.random.key(self._seed), number)
 
     def _started(self, numbers: Any, given: Any, shared: Any, fixed: Any) -> Any:

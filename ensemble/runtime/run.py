@@ -5,6 +5,7 @@ import copy
 import functools
 import logging
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,9 +31,10 @@ from ensemble.runtime.method import Method
 from ensemble.runtime.predict import Predictions
 from ensemble.runtime.programs import Programs
 from ensemble.sharding import processes
-from ensemble.storage.files import make_folder
+from ensemble.storage.files import make_folder, write_file
 from ensemble.storage.manifest import damaged
 from ensemble.storage.memory import check_memory
+from ensemble.storage.metrics_log import as_lines, read_metrics
 
 logger = logging.getLogger("ensemble")
 
@@ -454,7 +456,7 @@ def enlarge(run: Run) -> None:
 
 
 def _join(run: Run, new: Run, counters: ByName) -> None:
-    """Joins new members to the checkpoint that a run has read, and their draws to its own."""
+    """Joins new members to the checkpoint that a run has read, and their files to its own."""
     there = counters["num_members"]
     arrays = new.saved()
     before, rows = run.arrays.get("rows", {}), arrays.pop("rows", {})
@@ -471,8 +473,20 @@ def _join(run: Run, new: Run, counters: ByName) -> None:
             {name: before[name] for name in both},
         )
 
-    if run.algorithm.keep is not None:
-        processes.from_main(lambda: run.draws.joined(new.draws))
+
+    def join_files() -> None:
+        """Joins metrics, without scores of the ensemble, and what is kept."""
+        members, path = [new.numbers[0], new.numbers[-1]], run.where.work.metrics
+        # A kill may have left theirs here before they joined.
+        lines = [one for one in read_metrics(path) if one.get("members") != members]
+        for one in read_metrics(new.where.work.metrics):
+            own = {k: v for k, v in one.items() if not re.search("/(ensemble|diversity)/", k)}
+            lines.append({**own, "members": members})
+        write_file(path, as_lines(lines))
+        if run.algorithm.keep is not None:
+            run.draws.joined(new.draws)
+
+    processes.from_main(join_files)
     run.arrays = {**alone, **joined}
     run.clock = new.clock
     counters = {**counters, "num_members": len(run.numbers)}

@@ -11,8 +11,8 @@ import functools
 import time
 from typing import Any
 
-import jax
 import numpy as np
+from jax import Array
 from ml_collections import FrozenConfigDict
 
 from ensemble import pytrees
@@ -49,18 +49,18 @@ class Distilled(Supervised):
         """Describes any network on these data, and which ensemble it learns from."""
         return {**super().describe(), "teacher": self.taught_by}
 
-    def prepare(self, inputs: jax.Array) -> jax.Array:
+    def prepare(self, inputs: Array) -> Array:
         """Leaves inputs raw, as the teacher takes them."""
         return inputs
 
     def log_likelihood(
         self,
         variables: Variables,
-        inputs: jax.Array,
-        targets: jax.Array,
+        inputs: Array,
+        targets: Array,
         train: bool = False,
-        rng_key: jax.Array | None = None,
-    ) -> tuple[jax.Array, Aux]:
+        rng_key: Array | None = None,
+    ) -> tuple[Array, Aux]:
         """The expected log-probability of a target under the teacher's prediction.
 
         Args:

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import logging
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -71,7 +70,7 @@ class Supervised:
         return self.dataset.sizes["train"]
 
     @property
-    def sizes(self) -> Mapping[str, int]:
+    def sizes(self) -> Any:
         """Examples of each split, `train` first."""
         return self.dataset.sizes
 

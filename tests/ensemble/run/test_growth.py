@@ -67,6 +67,9 @@ def killed(workdir, blobs, monkeypatch):
 def check_whole(workdir):
     """Nothing is left of the growing, and every score of a member is there once."""
     assert not (workdir / "new_members").exists()
+    new_members = [record for record in records_of(workdir) if "members" in record]
+    assert new_members
+    assert all(record["members"] == [4, 6] for record in new_members)
     seen = collections.Counter(
         (record["step"], tag)
         for record in records_of(workdir)
@@ -86,6 +89,7 @@ def test_the_joined_checkpoint_is_the_newest_and_the_run_goes_on_from_it(workdir
     result = ensemble.train(config, data=blobs, workdir=str(workdir))
     assert result.report["active_members"] == list(range(6))
     assert records_of(workdir)[-1]["epoch"] == 5
+    assert "members" not in records_of(workdir)[-1]
 
 
 @pytest.mark.check
