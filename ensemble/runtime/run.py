@@ -87,6 +87,8 @@ class Run:
         self.meta: Any = {}
         teacher = self.task.describe().get("teacher"), "config.teacher"
         self.facts = {**method.facts, "the teacher": teacher}
+        if others_live:
+            self.facts["the number of new members"] = len(self.numbers), "config.ensemble_size"
         self._failed: set[int] = set()
         self._last: ByName = {}
         self._seconds = math.nan  # The first steps compile.
@@ -438,11 +440,6 @@ def enlarge(run: Run) -> None:
             processes.from_main(check)
             new = Run(run.method, range(there, size), where, run.clock, others_live=True)
             new.restore()
-            if new.meta and (last := there + new.meta["counters"]["num_members"]) != size:
-                raise InputError(
-                    f"config.ensemble_size={size}, but {work.path} is still growing from {there} "
-                    f"to {last}; let it finish with {last} first"
-                )
             processes.from_main(begin)
             logger.info("Members %d to %d train alone until they are level.", there, size - 1)
             new.begin(run.arrays.get("shared"))

@@ -24,7 +24,7 @@ from ensemble.pytrees import ByName, Function
 from ensemble.storage.workdir import Workdir
 from ensemble.task import Aux
 from ensemble.tasks import supervised
-from ensemble.tasks.supervised import Supervised
+from ensemble.tasks.supervised import OWN, Supervised
 
 MAX_NETWORKS = 64
 """Most networks of a teacher, which all predict every batch: of more, such as a posterior's draws,
@@ -73,10 +73,11 @@ class Distilled(Supervised):
         Returns:
             Nats [B], for the caller to weight, mask and sum; and what else the pass leaves.
         """
-        outputs, own, state = self.outputs(variables, super().prepare(inputs), train, rng_key)
+        seen = super().prepare(inputs)
+        _, aux = super().log_likelihood(variables, seen, targets, train, rng_key)
+        own = variables["params"][OWN] if self._has_own else {}
         likelihood: Any = self.likelihood  # Which `create` has checked.
-        log_prob = likelihood.expected_log_prob(own, outputs, self._teach(inputs))
-        return log_prob, Aux(likelihood.predict(own, outputs), state, outputs)
+        return likelihood.expected_log_prob(own, aux.outputs, self._teach(inputs)), aux
 
     def compared(self, student: Any) -> ByName:
         """Compares the speed of a student, an `Ensemble`, with that of its teacher."""
