@@ -190,8 +190,7 @@ class Loop:
         """Freezes members [M] that have failed outside of their steps, when none is under way."""
         if has_failed.any():
             self.status = np.where(has_failed, np.int8(Status.NON_FINITE), self.status)
-            status = self.devices.put_members(self.status)
-            self.members = self.members._replace(status=status)
+            self.members = self.members._replace(status=self.devices.put_members(self.status))
 
     def go(self, until: int | None = None) -> bool:
         """Takes the steps up to the goal.

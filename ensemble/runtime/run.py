@@ -470,7 +470,6 @@ def _join(run: Run, new: Run, counters: ByName) -> None:
             {name: before[name] for name in both},
         )
 
-
     def join_files() -> None:
         """Joins metrics, without scores of the ensemble, and what is kept."""
         members, path = [new.numbers[0], new.numbers[-1]], run.where.work.metrics
