@@ -101,10 +101,6 @@ class Batches:
 
     def __post_init__(self) -> None:
         self._of_epoch = functools.lru_cache(2)(self._numbers_of_epoch)
-        # What all full batches have in common, so that it is not sent with every step.
-        self._full = functools.lru_cache(1)(
-            lambda shape: self._put({"mask": np.ones(shape, np.float32)})
-        )
         source = self.source
         self._ahead: Any = {}
         self._pool: Any = None
@@ -164,13 +160,7 @@ class Batches:
         if count < size:
             fill = np.minimum(np.arange(size), count - 1)
             found = {name: leaf[fill] for name, leaf in found.items()}
-        full = self._full(found["mask"].shape)
-        if found["mask"].all():
-            found = pytrees.without(found, "mask")
-        return {**full, **self._put(found)}
-
-    def _put(self, arrays: Any) -> Any:
-        return self.devices.put_examples(arrays, 1 + self.per_member, self.per_member)
+        return self.devices.put_examples(found, 1 + self.per_member, self.per_member)
 
     def read(self, fixed: Any, sent: Any, step: Array, key: Any = None) -> Batch:
         """The batch of a step, augmented and prepared.
