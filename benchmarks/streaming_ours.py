@@ -72,11 +72,11 @@ def create_loop(folder: str, model: str, data: Any = None) -> Any:
 
 def read(folder: str) -> dict[str, float]:
     """Reads shuffled batches for some seconds, as training does."""
-    ahead = create_loop(folder, "logistic_regression").algorithm.feed.ahead
+    feed = create_loop(folder, "logistic_regression").algorithm.feed
     steps = itertools.count()
 
     def read_batch() -> int:
-        assert ahead.get(next(steps), 1)["inputs"].dtype == np.uint8
+        assert feed.read_ahead(next(steps), 1)["inputs"].dtype == np.uint8
         return BATCH_SIZE
 
     found = rates.measure(read_batch, SECONDS)
@@ -96,8 +96,9 @@ def wait(folder: str, model: str, is_in_memory: bool = False) -> dict[str, float
     loop.start()
     loop.go(16)  # The first program compiles.
     waits = [0.0]
-    if ahead := loop.algorithm.feed.ahead:
-        get = ahead.get
+    if not is_in_memory:
+        feed = loop.algorithm.feed
+        get = feed.read_ahead
 
         def timed(first: int, count: int) -> Any:
             began = time.perf_counter()
@@ -105,7 +106,7 @@ def wait(folder: str, model: str, is_in_memory: bool = False) -> dict[str, float
             waits.append(time.perf_counter() - began)
             return found
 
-        ahead.get = timed
+        feed.read_ahead = timed
     first = loop.step
     began = time.perf_counter()
     while time.perf_counter() - began < 2 * SECONDS:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from ensemble.errors import InputError
 
@@ -25,7 +26,7 @@ class Network(Protocol):
     its inputs are not normalised.
     """
 
-    def init(self, rng_key: jax.Array, inputs: jax.Array) -> Variables:
+    def init(self, rng_key: Array, inputs: Array) -> Variables:
         """Starts the variables.
 
         Args:
@@ -39,10 +40,10 @@ class Network(Protocol):
     def apply(
         self,
         variables: Variables,
-        inputs: jax.Array,
+        inputs: Array,
         train: bool = False,
-        rng_key: jax.Array | None = None,
-    ) -> tuple[jax.Array, Variables]:
+        rng_key: Array | None = None,
+    ) -> tuple[Array, Variables]:
         """Maps inputs to outputs.
 
         Args:
@@ -83,18 +84,18 @@ def path_name(path: Any) -> str:
     return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
-def widened(outputs: jax.Array) -> jax.Array:
+def widened(outputs: Array) -> Array:
     """Outputs in float32 at least, whatever a network computes in: likelihoods need it."""
     return outputs.astype(jnp.promote_types(outputs.dtype, jnp.float32))
 
 
-def check_outputs(outputs: Any) -> jax.Array:
+def check_outputs(outputs: Any) -> Array:
     """Returns the outputs of a network.
 
     Raises:
         InputError: they are not an array.
     """
-    if isinstance(outputs, jax.Array):
+    if isinstance(outputs, Array):
         return outputs
     raise InputError(
         f"the network returns a {type(outputs).__name__}; end it with `return outputs`, one array "

@@ -32,12 +32,6 @@ def conclude(lines: Iterable[str]) -> None:
             note(line)
 
 
-def tell(line: str) -> None:
-    """Logs how a run has ended, unless that is shown with its result; it is no note."""
-    if not _shown_later:
-        logger.info("%s", line, extra={"stays": True})
-
-
 @contextlib.contextmanager
 def shown_with_the_result() -> Iterator[None]:
     """Within it, a run ends in silence: whoever starts it shows its report."""
@@ -50,13 +44,13 @@ def shown_with_the_result() -> Iterator[None]:
 
 def said() -> list[str]:
     """The lines of the run that is under way."""
-    return list(_collections[-1]) if _collections else []
+    return [*_collections[-1]] if _collections else []
 
 
 def recall(lines: Iterable[str]) -> None:
     """Takes over the lines that an earlier process has said of the run."""
-    for collected in _collections:
-        collected.extend(line for line in lines if line not in collected)
+    for known in _collections:
+        known.extend(line for line in lines if line not in known)
 
 
 @contextlib.contextmanager

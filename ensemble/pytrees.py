@@ -1,10 +1,14 @@
 """Trees of arrays, such as parameters: their entries, rows and choices among them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+
+ByName = dict[str, Any]
+"""Values by name."""
+Function = Callable[..., Any]
 
 
 def size(tree: Any) -> int:
@@ -22,7 +26,7 @@ def merged(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)
 
 
-def without(tree: Mapping[str, Any], *names: str) -> dict[str, Any]:
+def without(tree: Any, *names: str) -> ByName:
     """Returns all entries but some."""
     return {name: one for name, one in tree.items() if name not in names}
 

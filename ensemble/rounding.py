@@ -1,5 +1,7 @@
 """Large numbers that differ by little: computations are of float32, which has 24 bits."""
 
+from typing import Any
+
 import numpy as np
 
 from ensemble.notes import note
@@ -10,7 +12,7 @@ _BLOCK_ROWS = 1 << 16
 """Looked at together: data may be larger than the memory."""
 
 
-def _lost(array: np.ndarray) -> tuple[np.ndarray, ...] | None:
+def _lost(array: np.ndarray) -> Any:
     """Least, largest number, error of float32 and whether it is too large, of columns [F].
 
     None if the array is no [N] or [N, F], or float32 keeps apart what differs.
@@ -20,12 +22,9 @@ def _lost(array: np.ndarray) -> tuple[np.ndarray, ...] | None:
         return None
     columns = array.reshape(len(array), -1)
     lows, highs = (one(columns, axis=0).astype(np.float64) for one in (np.min, np.max))
+    blocks = np.array_split(columns, -(-len(columns) // _BLOCK_ROWS))
     with np.errstate(over="ignore"):  # What float32 cannot hold is refused by others.
-        each = [
-            np.abs(block - block.astype(np.float32)).max(axis=0)
-            for block in np.array_split(columns, -(-len(columns) // _BLOCK_ROWS))
-        ]
-    errors = np.max(each, axis=0)
+        errors = np.max([abs(one - one.astype(np.float32)).max(axis=0) for one in blocks], axis=0)
     is_lost = (errors / _MAX_SHARE > highs - lows) & (highs > lows)
     return (lows, highs, errors, is_lost) if is_lost.any() else None
 

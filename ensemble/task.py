@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
+from jax import Array
 
 from ensemble.network import Variables
+from ensemble.pytrees import ByName, Function
 from ensemble.sharding.layout import Layout
 
 if TYPE_CHECKING:
-    import numpy as np
     from jax.sharding import Mesh
 
 
@@ -33,9 +34,9 @@ class Aux(NamedTuple):
         outputs: of the network, [B, K]; None where there is no network.
     """
 
-    predicted: dict[str, jax.Array]
+    predicted: ByName
     state: Variables
-    outputs: jax.Array | None = None
+    outputs: Array | None = None
 
 
 class OwnLogLikelihood(NamedTuple):
@@ -52,12 +53,12 @@ class OwnLogLikelihood(NamedTuple):
             `Supervised.predict`.
     """
 
-    place: Callable[[], Any]
-    value_and_grad: Callable[[Any, Any], tuple[jax.Array, Any]]
+    place: Function
+    value_and_grad: Function
     parts: str
     num_parts: int
     layout: Layout = Layout()
-    predict: Callable[[Any, jax.Array], dict[str, jax.Array]] | None = None
+    predict: Function | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,12 +83,12 @@ class LogDensity:
             predicts.
     """
 
-    place: Callable[[], Any]
-    bind: Callable[[Any], Callable[[Any], jax.Array]]
+    place: Function
+    bind: Function
     layout: Layout = dataclasses.field(default_factory=Layout)
-    run_free: Callable[..., Any] | None = None
-    bind_reference: Callable[[Any, float], Callable[[Any], jax.Array]] | None = None
-    predict: Callable[[Any, jax.Array], dict[str, jax.Array]] | None = None
+    run_free: Function | None = None
+    bind_reference: Function | None = None
+    predict: Function | None = None
 
     @functools.cached_property
     def data(self) -> Any:
@@ -96,7 +97,7 @@ class LogDensity:
             return self.place()
 
 
-DrawSections = Callable[[Any, Any], dict[str, Any]]
+DrawSections = Function
 """`(params [K, ...] of the draws of a posterior, those at the MAP) -> entries of results.json`."""
 
 
@@ -113,7 +114,7 @@ class Modelled(Protocol):
     def tracked(self) -> tuple[str, ...]:
         """Names of the scalars whose convergence is watched at every draw."""
 
-    def params_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
+    def params_shapes(self) -> ByName:
         """The shapes of one chain's parameters."""
 
     def own_log_density(self, mesh: Mesh, may_split: bool) -> LogDensity:
@@ -127,7 +128,7 @@ class Modelled(Protocol):
             InputError: it cannot lie on this mesh.
         """
 
-    def starts(self, rng_keys: jax.Array, from_prior: bool) -> dict[str, jax.Array]:
+    def starts(self, rng_keys: Array, from_prior: bool) -> ByName:
         """Finds where chains may start: parameters [C, ...] with a finite density and gradient.
 
         Args:
@@ -138,14 +139,14 @@ class Modelled(Protocol):
             InputError: a chain finds none, with the reason.
         """
 
-    def check_starts(self, params: Mapping[str, np.ndarray]) -> None:
+    def check_starts(self, params: Any) -> None:
         """Looks at starts [C, ...] that were found elsewhere as `starts` does at its own.
 
         Raises:
             InputError: the log density is wrong there, or not finite.
         """
 
-    def track(self, params: Any) -> jax.Array:
+    def track(self, params: Any) -> Array:
         """The scalars `tracked` of one draw."""
 
     def results(self, draws: Any, first: int, live: Sequence[int]) -> Any:

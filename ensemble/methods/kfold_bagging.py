@@ -44,7 +44,6 @@ from ensemble.methods.batch_ensemble import OWN, SHARED, SharedWeights
 from ensemble.methods.optimizers import descent_of_each
 from ensemble.metrics import metrics_of
 from ensemble.network import path_name
-from ensemble.notes import tell
 from ensemble.run.progress import duration
 from ensemble.runtime.algorithm import Algorithm, Between, Start, Status
 from ensemble.runtime.feed import Fixed
@@ -357,7 +356,6 @@ class Bagging(training.DescentReport):
             f"{self.share * self.config.learning_rate:.3g}; best epochs {epochs.min()} to "
             f"{epochs.max()}."
         )
-        tell(line)
         width = float(self.factor)
         return {"kfold_bagging": {"best_epochs": epochs.tolist(), "width": width, "summary": line}}
 

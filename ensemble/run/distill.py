@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from ensemble import pytrees
 from ensemble.config import by_path, fields_for, flatten
 from ensemble.data.data_forms import bundled
 from ensemble.run.loop import train
@@ -50,20 +51,9 @@ def distill(
     own = fields_for({**of_teacher, **chosen}).keys() - _NOT_TAKEN
     if of_teacher["method"] != _METHOD:
         own -= {"init_from"}  # It says where chains started.
-    if "num_epochs" not in of_teacher:
-        of_teacher = _usual(work, chosen) | of_teacher
+    if "num_epochs" not in of_teacher:  # A sampler says nothing of training.
+        about = work.read_report().get("dataset", {})
+        usual = bundled(about.get("input_shape", ()), "table" in about, _METHOD)
+        of_teacher = {**pytrees.without(usual, "model"), **of_teacher}
     taken = {key: one for key, one in of_teacher.items() if key in own}
-    values = {**taken, **chosen}
-    return train(values, data, workdir, show_progress=show_progress)
-
-
-def _usual(work: Workdir, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Keys of SGD for a student whose teacher has none, as for data that nobody has seen."""
-    data = work.read_report().get("dataset", {})
-    found = bundled(data.get("input_shape", ()), "table" in data, _METHOD)
-    found.pop("model", None)
-    if chosen.keys() & {"optimizer", "learning_rate"}:  # Which suit each other only.
-        found = {key: one for key, one in found.items() if key == "num_epochs"}
-    if chosen.get("num_steps"):
-        found.pop("num_epochs", None)
-    return found
+    return train({**taken, **chosen}, data, workdir, show_progress=show_progress)

@@ -3,10 +3,7 @@
 import contextlib
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from ensemble.config.pieces import CALLBACKS
 from ensemble.errors import in_own_code
@@ -58,9 +55,7 @@ class Log:
             kept = [one for one in read_metrics(work.metrics) if one["step"] < purge_step]
             write_file(self._local.metrics, as_lines(kept))
 
-    def describe(
-        self, hparams: Mapping[str, Any], metrics: Sequence[str], charts: Mapping[str, str]
-    ) -> None:
+    def describe(self, hparams: Any, metrics: Any, charts: Any) -> None:
         """Describes the run to TensorBoard.
 
         Args:
@@ -75,17 +70,10 @@ class Log:
             for name, one in hparams.items()
         }
         lines = {title: ("Multiline", [f"{pattern}$"]) for title, pattern in charts.items()}
+        self.event(0, "hparams", values, dict.fromkeys(metrics))
+        self.event(0, "custom_scalars", {"members": lines})
 
-        def overview(summary: Any) -> Any:
-            parts = (
-                *summary.hparams(values, dict.fromkeys(metrics))[:2],
-                summary.custom_scalars({"members": lines}),
-            )
-            return summary.Summary(value=[value for one in parts for value in one.value])
-
-        self._event(0, overview)
-
-    def scalars(self, step: int, scalars: Mapping[str, float], **extra: Any) -> None:
+    def scalars(self, step: int, scalars: dict[str, float], **extra: Any) -> None:
         """Writes scalars of a step.
 
         Args:
@@ -95,15 +83,16 @@ class Log:
         """
         if not self._is_main:
             return
+        record = extra | scalars
         with open(self._local.metrics, "a") as file:
-            file.write(as_lines([{"step": step, **extra, **scalars}]))
+            file.write(as_lines([{"step": step, **record}]))
         if scalars:
             parts = [{"tag": tag, "simple_value": one} for tag, one in scalars.items()]
-            self._event(step, lambda summary: summary.Summary(value=parts))
+            self.event(step, "Summary", value=parts)
         if self._on_metrics is not None:
-            numbers = {tag: one for tag, one in extra.items() if isinstance(one, float)}
+            numbers = {k: float(one) for k, one in record.items() if not isinstance(one, list)}
             try:
-                self._on_metrics(step, numbers | {tag: float(one) for tag, one in scalars.items()})
+                self._on_metrics(step, numbers)
             except Exception as error:  # A user's program may raise anything.
                 self._on_metrics = None
                 note(
@@ -111,24 +100,22 @@ class Log:
                     "it is not called again."
                 )
 
-    def image(self, step: int, tag: str, image: np.ndarray) -> None:
-        """Writes a picture [H, W, 3] uint8 to the events."""
-        self._event(step, lambda summary: summary.image(tag, image, dataformats="HWC"))
+    def event(self, step: int, kind: str, *args: Any, **options: Any) -> None:
+        """Writes what a function of `tensorboardX.summary`, such as `image`, makes to the events.
 
-    def histogram(self, step: int, tag: str, values: np.ndarray) -> None:
-        """Writes a histogram of values [N] to the events; large ones that are alike have none."""
-        with contextlib.suppress(ValueError):  # NumPy's, if float64 cannot separate edges of bins.
-            self._event(step, lambda summary: summary.histogram(tag, values, bins="auto"))
-
-    def _event(self, step: int, make: Callable[[Any], Any]) -> None:
-        """Writes what `make` makes by `tensorboardX.summary` to the events."""
+        Args:
+            step: On the x axis.
+            kind: Name of the function.
+            *args: For the function.
+            **options: Likewise.
+        """
         if not self._has_events:
             return
         # It takes a second to import, longer than a first step may wait.
         from tensorboardX import event_file_writer, summary
         from tensorboardX.proto.event_pb2 import Event, SessionLog
 
-        content = make(summary)
+        made = getattr(summary, kind)(*args, **options)
         now = time.time()
         if self._events is None:
             make_folder(self._local.events)
@@ -138,7 +125,9 @@ class Log:
             )
             start = SessionLog(status=SessionLog.START)
             self._events.write_event(Event(wall_time=now, step=self._purge_step, session_log=start))
-        self._events.write_event(Event(wall_time=now, step=step, summary=content))
+        # Of `hparams`, all but the end of the run.
+        for one in made[:2] if isinstance(made, tuple) else [made]:
+            self._events.write_event(Event(wall_time=now, step=step, summary=one))
 
     def flush(self) -> None:
         """Puts everything where another process can read it."""

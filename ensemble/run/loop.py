@@ -1,28 +1,37 @@
 """A run from its configuration to its result.
 
-`train` configures. `run` sets up JAX, creates the task and the method, and has the runtime start or
+`train` configures. `run` sets up JAX, opens what surrounds a run (its workdir, its checkpoints,
+signals, notes and the display), creates the task and the method, and has the runtime start or
 restore the members, enlarge their number, move them and report.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import contextlib
+import os
+import secrets
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
-import ml_collections
+from ml_collections import ConfigDict, FrozenConfigDict
 
 from ensemble.config import by_path, checked
 from ensemble.config.pieces import METHODS, TASKS
 from ensemble.data.catalogue import complete
-from ensemble.run.opened import opened
-from ensemble.run.progress import Clock
+from ensemble.errors import InputError, shown
+from ensemble.notes import collected
+from ensemble.run.progress import Clock, Display, open_display
 from ensemble.run.results import TrainResult, result_of
-from ensemble.runtime.growth import enlarge
 from ensemble.runtime.method import Method
-from ensemble.runtime.run import Run
+from ensemble.runtime.run import Run, enlarge
 from ensemble.sharding import processes, startup
+from ensemble.sharding.signals import Stop, stop_signals
+from ensemble.storage.checkpoint import Checkpointer
+from ensemble.storage.trials import purpose_of
+from ensemble.storage.workdir import Workdir, cannot_write
 
 
 def train(
-    config: ml_collections.ConfigDict | Mapping[str, Any],
+    config: ConfigDict | Mapping[str, Any],
     data: Any = None,
     workdir: str | None = None,
     *,
@@ -61,7 +70,7 @@ def train(
 
 
 def run(
-    config: ml_collections.FrozenConfigDict,
+    config: FrozenConfigDict,
     make_data: Callable[[], Any],
     workdir: str | None,
     show_progress: bool,
@@ -91,7 +100,7 @@ def run(
         return result
 
 
-def create_task(config: ml_collections.FrozenConfigDict, data: Any) -> Any:
+def create_task(config: FrozenConfigDict, data: Any) -> Any:
     """Creates what is to be learned: data, network and prior, or a density.
 
     Raises:
@@ -100,7 +109,7 @@ def create_task(config: ml_collections.FrozenConfigDict, data: Any) -> Any:
     return TASKS.call(config.task, config, data)
 
 
-def create_method(config: ml_collections.FrozenConfigDict, task: Any) -> Method:
+def create_method(config: FrozenConfigDict, task: Any) -> Method:
     """Creates what moves the members.
 
     Raises:
@@ -109,3 +118,83 @@ def create_method(config: ml_collections.FrozenConfigDict, task: Any) -> Method:
     # Loaded here: BlackJAX makes arrays when it is, which starts JAX: after `startup.configure`.
     method: Method = METHODS.call(config.method, config, task)
     return method
+
+
+class Open(NamedTuple):
+    """A run that is open: nobody else writes to its workdir.
+
+    Attributes:
+        work: Its workdir.
+        checkpointer: Its checkpoints.
+        keep: Whether anybody will read the workdir: else no checkpoints, no results.
+        stop: Whether it is to end early.
+        display: Display of its progress.
+    """
+
+    work: Workdir
+    checkpointer: Checkpointer
+    keep: bool
+    stop: Stop
+    display: Display
+
+    def of_new_members(self, first: int, last: int) -> "Open":
+        """The same for members that are yet to join, in a folder of their own."""
+        work = self.work.of_new_members(first, last)
+        return self._replace(work=work, checkpointer=Checkpointer(work.checkpoints, _NUM_KEPT))
+
+
+_NUM_KEPT = 3
+"""The newest checkpoints, which are kept."""
+
+
+@contextlib.contextmanager
+def opened(config: FrozenConfigDict, workdir: str | None, show_progress: bool) -> Iterator[Open]:
+    """Opens a run in a workdir, or where nobody looks if that is None.
+
+    Raises:
+        InputError: The workdir holds another run, or is in use, or the system refuses a file.
+    """
+    with contextlib.ExitStack() as stack:
+        work = Workdir(
+            stack.enter_context(tempfile.TemporaryDirectory()) if workdir is None else workdir
+        )
+
+        def open_workdir() -> None:
+            if purpose := purpose_of(work) or (work.selected() and "selection of members"):
+                raise InputError(f"{work.path} holds a {purpose}. Choose another --workdir")
+            stack.enter_context(work.opened())
+            work.check_same_run(config)
+
+        stop = stack.enter_context(stop_signals())
+        stop.is_kept = workdir is not None
+        processes.from_main(open_workdir)
+        if workdir is not None and processes.count() > 1:
+            _check_is_shared(work)
+        stack.enter_context(collected())
+        display = stack.enter_context(open_display(show_progress and processes.is_main()))
+        try:
+            with Checkpointer(work.checkpoints, _NUM_KEPT) as checkpointer:
+                yield Open(work, checkpointer, workdir is not None, stop, display)
+        except OSError as error:
+            if error.errno is None:  # Not of the system.
+                raise
+            where = str(error.filename or "")
+            if os.path.isabs(where) and not where.startswith(os.fspath(work.path)):
+                raise InputError(f"{shown(where)} cannot be used: {error.strerror}") from error
+            raise cannot_write(work.path, str(error)) from error
+
+
+def _check_is_shared(work: Workdir) -> None:
+    """Refuses a workdir that is another folder in another process.
+
+    Raises:
+        InputError: It is; in all processes.
+    """
+
+    path = work.path / processes.from_main(lambda: f".seen_by_all_{secrets.token_hex(8)}")
+    processes.from_main(path.touch)
+    try:
+        processes.check_same(f"files of --workdir={work.path}", path.exists())
+    finally:
+        if processes.is_main():
+            path.unlink()

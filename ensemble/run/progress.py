@@ -4,6 +4,7 @@ A terminal and a notebook replace the line. A file gets one every ten seconds, t
 that shows it at INFO one every half minute.
 """
 
+import collections
 import contextlib
 import dataclasses
 import datetime
@@ -12,8 +13,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,12 @@ from ensemble.errors import printable
 
 logger = logging.getLogger("ensemble")
 
+ByName = dict[str, Any]
+
 _EARLY_SECONDS = 5.0
 """No line follows the first step, which compiles, for so long: the next ones may compile, too."""
-_MOST_MOMENTS = 64
-"""Moments of the time so far that are kept."""
+_MOST_WAITS = 1000
+"""The latest waits for steps that the pace is of."""
 
 
 @dataclasses.dataclass
@@ -35,15 +37,13 @@ class Clock:
     Attributes:
         started: `time.monotonic()` at which this process began the run.
         seconds_before: what earlier processes of the run took.
-        seconds_to_first_step: to the end of the first step.
         seconds_training: spent in training steps and on what ends members early, without
-            evaluation and writing.
+            compilation, evaluation and writing.
         member_examples: examples seen, summed over members.
     """
 
     started: float = dataclasses.field(default_factory=time.monotonic)
     seconds_before: float = 0.0
-    seconds_to_first_step: float | None = None
     seconds_training: float = 0.0
     member_examples: int = 0
 
@@ -51,24 +51,14 @@ class Clock:
         """Seconds of the run so far."""
         return self.seconds_before + time.monotonic() - self.started
 
-    def compiled(self) -> None:
-        """Notes the end of a process's first steps, which compiled."""
-        if self.seconds_to_first_step is None:
-            self.seconds_to_first_step = time.monotonic() - self.started
-
-    def state(self) -> dict[str, Any]:
+    def state(self) -> ByName:
         """What a checkpoint keeps of the clock: all but `started` for the one that goes on."""
         return {**dataclasses.asdict(self), "seconds_before": self.seconds()}
 
-    def timing(self) -> dict[str, float | None]:
+    def timing(self) -> ByName:
         """Returns the report's entry."""
-        return {
-            "seconds_to_first_step": self.seconds_to_first_step,
-            "seconds_total": self.seconds(),
-            "member_examples_per_second": (
-                self.member_examples / self.seconds_training if self.seconds_training else None
-            ),
-        }
+        rate = self.member_examples / self.seconds_training if self.seconds_training else None
+        return {"seconds_total": self.seconds(), "member_examples_per_second": rate}
 
 
 _SECONDS = {"log": 30.0, "plain": 10.0, "terminal": 0.1, "notebook": 0.5}
@@ -86,7 +76,7 @@ class Display:
     def __init__(self, kind: str = "log") -> None:
         self.kind = kind
         self._next = 0.0  # When a line may follow.
-        self._is_there = False  # A line of a terminal.
+        self.is_there = False  # A line of a terminal.
         self._handle: Any = None
 
     def wait(self) -> None:
@@ -100,8 +90,7 @@ class Display:
     def put(self, text: str, stays: bool = False) -> None:
         """Shows a line in place of the last one, or lines that stay."""
         text = printable(text)
-        if self.kind == "log" or not stays:
-            self._next = time.monotonic() + _SECONDS[self.kind]
+        self._next = time.monotonic() + _SECONDS[self.kind]
         if self.kind == "log":
             logger.info("%s", text)
         elif self.kind == "notebook" and not stays:
@@ -114,21 +103,16 @@ class Display:
                 self._handle.update(content, raw=True)
         else:
             self.clear()
-            self._is_there = self.kind == "terminal" and not stays
-            if self._is_there:
+            self.is_there = self.kind == "terminal" and not stays
+            if self.is_there:
                 text = text[: shutil.get_terminal_size().columns - 1]
-            print(text, end="" if self._is_there else "\n", file=sys.stderr, flush=True)
+            print(text, end="" if self.is_there else "\n", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
         """Makes room for a line that somebody else writes."""
         if self.kind == "terminal":
             print(end="\r\x1b[K", file=sys.stderr, flush=True)
-            self._is_there = False
-
-    def close(self) -> None:
-        """Ends the line of a terminal."""
-        if self._is_there:
-            print(file=sys.stderr)
+            self.is_there = False
 
 
 class Progress(contextlib.AbstractContextManager["Progress"]):
@@ -143,18 +127,13 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
     """
 
     def __init__(
-        self,
-        done: int,
-        total: int,
-        display: Display,
-        what: str = "training",
-        unit: str = "step",
+        self, done: int, total: int, display: Display, what: str = "training", unit: str = "step"
     ):
         self._total = total
         self._display = display
         self._unit = unit
         self._what = what
-        self._known: dict[str, float | str] = {}
+        self._known: ByName = {}
         self._began = time.monotonic()
         self.compiled(done)
         self._edge("starting")
@@ -171,16 +150,11 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
     def compiled(self, step: int) -> None:
         """Forgets the steps up to this one, whose time says nothing of the others'."""
         self._step = step
-        self._started = time.monotonic()
-        self._passed = [(self._started, step)]  # Moments, and the steps by then.
+        self._last = time.monotonic()
+        self._waits = collections.deque[tuple[float, int]](maxlen=_MOST_WAITS)
         self._display.wait()
 
-    def update(
-        self,
-        step: int,
-        known: Mapping[str, float | str] = MappingProxyType({}),
-        stays: bool = False,
-    ) -> None:
+    def update(self, step: int, known: Any = (), stays: bool = False) -> None:
         """Shows the progress.
 
         Args:
@@ -189,31 +163,26 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
             stays: Whether the line should stay, as that of an evaluation.
         """
         self._known.update(known)
-        self._step = max(step, self._step)
-        now = time.monotonic()
-        last, before = self._passed[-1]
-        if step > before and (now - last) * _MOST_MOMENTS > now - self._started:
-            self._passed.append((now, step))
+        if step > self._step:
+            now = time.monotonic()
+            self._waits.append((now - self._last, step - self._step))
+            self._last = now
+            self._step = step
         stays = stays and self._display.kind in ("log", "terminal")
         if stays or self._display.is_due():
             self._display.put(self._line(self._pace()), stays)
 
     def _pace(self) -> str:
-        """Time left and steps a second, at the pace since the middle of the time so far.
+        """Time left and steps a second.
 
         The longest wait does not count: something compiled, or it was the first evaluation.
         """
-        middle = (self._started + time.monotonic()) / 2
-        while len(self._passed) > 3 and self._passed[1][0] <= middle:
-            del self._passed[0]
-        waits = sorted(np.diff(self._passed, axis=0).tolist())
-        if not waits:
+        if not self._waits:
             return "starting"
-        seconds, steps = np.sum(waits[: max(1, len(waits) - 1)], axis=0)
-        left = duration((self._total - self._step) * seconds / steps)
+        seconds, steps = np.sum(sorted(self._waits)[: max(1, len(self._waits) - 1)], axis=0)
         rate = steps / max(seconds, 1e-9)
         speed = f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
-        return f"{left} left, {speed} {self._unit}s/s"
+        return f"{duration((self._total - self._step) / rate)} left, {speed} {self._unit}s/s"
 
     def _line(self, how: str) -> str:
         known = (
@@ -239,8 +208,7 @@ def open_display(show: bool = True) -> Iterator[Display]:
     Args:
         show: If False, show nothing on stderr.
     """
-    level = logger.level
-    least = logger.getEffectiveLevel()
+    level, least = logger.level, logger.getEffectiveLevel()
     display = Display(_kind(show and sys.stderr is not None, least))
     if display.kind == "log":
         yield display
@@ -262,7 +230,8 @@ def open_display(show: bool = True) -> Iterator[Display]:
     finally:
         logger.removeFilter(take)
         logger.setLevel(level)
-        display.close()
+        if display.is_there:
+            print(file=sys.stderr)  # Ends the line of a terminal.
 
 
 def _kind(show: bool, least: int) -> str:

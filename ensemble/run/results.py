@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,14 +24,12 @@ from ensemble.storage.metrics_log import read_metrics
 from ensemble.storage.predictions import write_predictions
 from ensemble.storage.workdir import Workdir
 
-logger = logging.getLogger("ensemble")
-
 REPORTED_SPLITS = ("test", "validation")
 """Splits that are scored, the most telling first."""
 
 
 class _Returned(NamedTuple):
-    report: dict[str, Any]
+    report: Any
     predictor: Any
 
 
@@ -77,29 +74,28 @@ def result_of(run: Run) -> TrainResult:
     task, config, report, work = run.task, run.config, run.report, run.where.work
     report.judge(run)
     predictions = run.predictions([name for name in task.sizes if name != "train"])
-    status = run.status
-    content: dict[str, Any] = {
+    timing = run.clock.timing()
+    content: Any = {
         "format": FORMAT,
         "version": VERSION,
         "config": config.to_dict(),
         "dataset": task.describe(),
         "method": config.method,
-        "num_members": len(status),
+        "num_members": len(run.numbers),
         "active_members": run.live,
         "failed_members": run.failed,
-        "stopped_early": [k for k, one in status.items() if one == Status.STOPPED_EARLY],
+        "stopped_early": np.array(run.numbers)[run.loop.status == Status.STOPPED_EARLY].tolist(),
         "num_train_examples": task.num_train_examples,
-        "timing": run.clock.timing(),
+        "timing": timing,
+        **report.sections(run, timing),
     }
-    content |= report.sections(run, content["timing"])
     evaluation = None
     for split in (name for name in REPORTED_SPLITS if name in predictions):
-        p, source = predictions[split], task.dataset
-        strata = source.strata(split)
+        p, strata = predictions[split], task.dataset.strata(split)
         e = Evaluation(
             p,
-            np.asarray(source.targets(split)),
-            baselines=[] if evaluation else baselines(p, source, split),
+            np.asarray(task.dataset.targets(split)),
+            baselines=[] if evaluation else baselines(p, task.dataset, split),
             groups=None if strata is None else strata.groups,
             draw=content.get("single_draw", {}).get(split, {}),
             noun=report.noun,
@@ -109,15 +105,14 @@ def result_of(run: Run) -> TrainResult:
         found = pytrees.without(e.scores(), "single_draw")  # Of all splits it is there.
         content.setdefault("metrics", {})[split] = found.pop("metrics")
         if e.targets:
-            content.setdefault("targets", {})[split] = [
-                {"name": name, **one.scores()} for name, one in e.targets.items()
-            ]
+            each = [{"name": name, **one.scores()} for name, one in e.targets.items()]
+            content.setdefault("targets", {})[split] = each
         content = {**found, **content}
-    _log_stopped(run)
-    fitted = _fitted(run)
-    predictor = None
+    fitted = None if task.dataset is None else _fitted(run)
+    result = TrainResult({}, None)
     if processes.is_main():
         findings = training_findings(content, evaluation, report.remedy)
+        predictor = None
         if fitted is not None:
             parts = [(task, fitted)]
             predictor = Ensemble(parts, run.live, config.num_devices, identity=work.identity())
@@ -125,34 +120,19 @@ def result_of(run: Run) -> TrainResult:
         conclude(one.text for one in findings if one.level == "warning")
         content["findings"] = [one._asdict() for one in findings]
         content["notes"] = said()
+        result = TrainResult(content, predictor)
+        result.evaluation = evaluation
     if run.where.keep:
         report.write(run)
         if processes.is_main():
             _write(run, content, predictions, evaluation)
-    processes.wait_for_all("written")
-    if not processes.is_main():
-        return TrainResult({}, None)
-    result = TrainResult(content, predictor)
-    result.evaluation = evaluation
     result.data = report.data()
+    processes.wait_for_all("written")
     return result
-
-
-def _log_stopped(run: Run) -> None:
-    """Logs when members stopped early."""
-    taken = run.devices.fetch_members(run.loop.members.taken)
-    steps = taken[run.loop.status == Status.STOPPED_EARLY]
-    if len(steps):
-        epochs = steps // run.method.steps_per_epoch
-        line = "%d of %d members stopped early, at epochs %d to %d."
-        numbers = len(epochs), len(run.numbers), min(epochs), max(epochs)
-        logger.info(line, *numbers, extra={"stays": True})
 
 
 def _fitted(run: Run) -> Fitted | None:
     """What the live members predict with, as of a checkpoint; only the main process's."""
-    if run.task.dataset is None:
-        return None
     arrays = {}
     if run.has_parameters():
         arrays[PARAMETERS] = run.devices.fetch_members(run.loop.parameters())

@@ -5,10 +5,11 @@ masks whatever state they return. A method sees no device, no file and no other 
 """
 
 import enum
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
+from jax import Array
+
+from ensemble.pytrees import ByName, Function
 
 State = Any
 """A pytree of arrays: parameters, state of the optimiser, warm-up, moments, best variables."""
@@ -23,7 +24,7 @@ class Status(enum.IntEnum):
     STUCK = 4
 
 
-FAILURES = {Status.NON_FINITE: "non-finite", Status.STUCK: "stuck"}
+FAILURES: Any = {Status.NON_FINITE: "non-finite", Status.STUCK: "stuck"}
 """The statuses of members that are left out of every mean, and what they have become."""
 
 
@@ -49,9 +50,9 @@ class Now(NamedTuple):
         given: What this member starts with, of `Start`; only `init` has it.
     """
 
-    number: jax.Array
-    step: jax.Array
-    key: jax.Array
+    number: Array
+    step: Array
+    key: Array
     shared: Any = None
     given: Any = None
 
@@ -66,8 +67,8 @@ class Info(NamedTuple):
         rows: Input of `Algorithm.together`, such as predictions [B, C].
     """
 
-    scalars: dict[str, jax.Array]
-    ok: jax.Array | None = None
+    scalars: ByName
+    ok: Array | None = None
     rows: Any = None
 
 
@@ -96,7 +97,7 @@ class Keep(NamedTuple):
         only_rows: Whether scalars are recorded at these steps alone, and not at every step.
     """
 
-    before: Callable[[Any], Any]
+    before: Function
     every: int
     only_rows: bool = False
 
@@ -128,8 +129,8 @@ class Between(NamedTuple):
         on_host: Whether the host computes the change.
     """
 
-    due: Callable[[int], bool]
-    change: Callable[..., Any]
+    due: Function
+    change: Function
     data: Any = None
     of_all: bool = False
     on_host: bool = False
@@ -158,16 +159,16 @@ class Algorithm(NamedTuple):
         programs: Programs of its own, in place of `ensemble.runtime.programs.Programs`.
     """
 
-    init: Callable[[Now, Any], State]
-    step: Callable[[Now, State, Any], tuple[State, Info]]
-    parameters: Callable[[Now, State], Any] | None
+    init: Function
+    step: Function
+    parameters: Function | None
     num_steps: int
     feed: Any
     steps_per_program: int = 64
     keep: Keep | None = None
     between: tuple[Between, ...] = ()
-    together: Callable[..., dict[str, jax.Array]] | None = None
-    start: Callable[[], Start] | None = None
+    together: Function | None = None
+    start: Function | None = None
     passes: int = 1
-    run: Callable[..., Any] | None = None
+    run: Function | None = None
     programs: Any = None

@@ -6,7 +6,7 @@ their arguments. Only a network on its examples is mapped by hand, by `over_exam
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -15,12 +15,11 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from ensemble import pytrees
+from ensemble.pytrees import Function
 from ensemble.sharding import transfer
 from ensemble.sharding.mesh import DATA, ENSEMBLE, create_mesh, platform_of
 from ensemble.sharding.transfer import fetch, pad, padded_size
 
-OfExamples = Callable[[Any, Any], tuple[Any, Any]]
-"""`(member, examples [B, ...]) -> (sums, rows [B, ...])`."""
 _MAX_UNROLLED = 16
 SMALL_BYTES = 2**16
 """Arrays of fewer bytes are whole on each device of a member that is split."""
@@ -69,7 +68,7 @@ class Devices:
         self.splits_members = splits_members
         self.num_places = groups * -(-num_members // groups)
         self._rows = np.minimum(np.arange(self.num_places), num_members - 1)
-        self.is_split: Callable[[Any], bool] = lambda path: False
+        self.is_split: Function = lambda path: False
         """Returns whether the rows of an array of a member, by its path, lie with their data."""
 
     @property
@@ -89,19 +88,19 @@ class Devices:
 
     # In programs.
 
-    def map_members(self, fn: Callable[..., Any], in_axes: Any = 0) -> Callable[..., Any]:
+    def map_members(self, fn: Function, in_axes: Any = 0) -> Function:
         """Maps a function of one member over all of them."""
         return jax.vmap(fn, in_axes=in_axes, spmd_axis_name=ENSEMBLE)
 
-    def over_examples(self, fn: OfExamples, unrolls: bool = False) -> OfExamples:
+    def over_examples(self, fn: Function, unrolls: bool = False) -> Function:
         """Maps a function of one member and examples over the devices that share them.
 
         The function may differentiate: it sees one device's examples. Nothing may differentiate
         through the sum over devices, whose gradient would be wrong without an error.
 
         Args:
-            fn: Function whose sums are added up over the slices of the examples, and whose rows
-                stay where the examples are.
+            fn: `(member, examples [B, ...]) -> (sums, rows [B, ...])`; the sums are added up over
+                the slices of the examples, and the rows stay where the examples are.
             unrolls: Whether the members of a device follow each other on CPU, where a convolution
                 that is vmapped over kernels has no fast form.
         """
@@ -109,18 +108,17 @@ class Devices:
             return fn
         one = unrolled(fn) if unrolls and self.platform == "cpu" else fn
 
-        def on_slice(member: Any, examples: Any) -> tuple[Any, Any]:
+        def on_slice(member: Any, examples: Any) -> Any:
             sums, rows = one(member, examples)
             return (jax.lax.psum(sums, DATA) if self.slices_batches else sums), rows
 
-        whole = PartitionSpec()
-        spread = PartitionSpec(DATA)
+        specs = PartitionSpec(), PartitionSpec(DATA)
         # What users' networks do within loops is not annotated for check_vma.
         return jax.shard_map(
             on_slice,
             mesh=self.mesh,
-            in_specs=(whole, spread),
-            out_specs=(whole, spread),
+            in_specs=specs,
+            out_specs=specs,
             check_vma=False,
         )
 
@@ -142,7 +140,7 @@ class Devices:
             sizes = np.shape(leaf)[1:]
             if self.is_split(path) and not whole:
                 return self.sharding(ENSEMBLE, DATA)
-            axes: list[str | None] = [None] * len(sizes)
+            axes: Any = [None] * len(sizes)
             if self.splits_members and math.prod(sizes) * leaf.dtype.itemsize >= SMALL_BYTES:
                 fit = [i for i, size in enumerate(sizes) if size % self.num_slices == 0]
                 if fit:
@@ -161,11 +159,11 @@ class Devices:
             whole: As of `of_members`.
         """
 
-        def one(leaf: Any, sharding: NamedSharding) -> jax.Array:
-            placed: jax.Array = transfer.put(np.asarray(leaf)[self._rows], sharding)
-            return placed
-
-        return jax.tree.map(one, tree, self.of_members(tree, whole))
+        return jax.tree.map(
+            lambda leaf, where: transfer.put(np.asarray(leaf)[self._rows], where),
+            tree,
+            self.of_members(tree, whole),
+        )
 
     def put_examples(self, tree: Any, axis: int = 0, per_member: bool = False) -> Any:
         """Puts host arrays on the devices, examples along an axis over the slices.
@@ -177,16 +175,15 @@ class Devices:
             axis: Axis of the examples.
             per_member: Whether the axis before counts members.
         """
-        axes: list[str | None] = [None] * axis + [DATA]
+        axes: Any = [None] * axis + [DATA]
         if per_member:
             axes[axis - 1] = ENSEMBLE
 
-        def padded(leaf: Any) -> np.ndarray:
+        def padded(leaf: Any) -> Any:
             leaf = np.asarray(leaf)
             if per_member:
                 leaf = np.take(leaf, self._rows, axis - 1)
-            found: np.ndarray = pad(leaf, padded_size(leaf.shape[axis], self.mesh, DATA), axis)
-            return found
+            return pad(leaf, padded_size(leaf.shape[axis], self.mesh, DATA), axis)
 
         return transfer.put(jax.tree.map(padded, tree), self.sharding(*axes))
 
@@ -200,7 +197,7 @@ class Devices:
         return pytrees.at(fetch(tree), cut)
 
 
-def unrolled(fn: Callable[..., Any]) -> Callable[..., Any]:
+def unrolled(fn: Function) -> Function:
     """Returns the same function, whose `vmap` calls it for one row after the other.
 
     Many rows are a loop: every copy of a program takes its time to compile.

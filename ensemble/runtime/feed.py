@@ -13,15 +13,17 @@ import concurrent.futures
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from ensemble import pytrees
 from ensemble.data.source import Source
+from ensemble.pytrees import ByName, Function
 from ensemble.runtime.algorithm import Stream
 from ensemble.runtime.devices import Devices
 
@@ -30,9 +32,7 @@ MAX_STEPS = 64
 _MAX_SENT_BYTES = 1 << 22
 """Bytes of several batches that are sent to one program."""
 
-Augment = Callable[[jax.Array, jax.Array], jax.Array]
-"""`(keys [B], raw inputs [B, ...]) -> raw inputs`."""
-Order = Callable[[int, int | None], tuple[np.ndarray, np.ndarray]]
+Order = Function
 """`(epoch, member or None) -> (numbers of examples, mask), [steps, B]`."""
 
 
@@ -48,7 +48,7 @@ class Fixed:
         """Nothing."""
         return None
 
-    def read(self, fixed: Any, sent: Any, step: jax.Array, key: Any = None) -> Any:
+    def read(self, fixed: Any, sent: Any, step: Array, key: Any = None) -> Any:
         """The arrays."""
         return fixed
 
@@ -63,10 +63,10 @@ class Batch(NamedTuple):
         weights: [B] float32, the mask times how much an example counts in the loss.
     """
 
-    inputs: jax.Array
+    inputs: Array
     targets: Any
-    mask: jax.Array
-    weights: jax.Array
+    mask: Array
+    weights: Array
 
 
 @dataclasses.dataclass(eq=False)
@@ -80,7 +80,7 @@ class Batches:
         order: Order of the examples of an epoch.
         weights: How much examples count, [N] float32; None: all the same.
         prepare: Makes of raw inputs [B, ...] what networks see.
-        augment: Augmentation of raw inputs.
+        augment: Augmentation, `(keys [B], raw inputs [B, ...]) -> raw inputs`.
         seed: Seed of the run, of augmentation.
         num_steps: Steps of the run; no batch behind them is read ahead.
         per_member: Whether each member has an order of its own.
@@ -92,8 +92,8 @@ class Batches:
     source: Source
     order: Order
     weights: np.ndarray | None
-    prepare: Callable[[jax.Array], jax.Array]
-    augment: Augment | None
+    prepare: Function
+    augment: Function | None
     seed: int
     num_steps: int
     per_member: bool = False
@@ -101,32 +101,32 @@ class Batches:
 
     def __post_init__(self) -> None:
         self._of_epoch = functools.lru_cache(2)(self._numbers_of_epoch)
-        self._full = functools.lru_cache(1)(self._put_full)
         source = self.source
-        self.ahead = ReadAhead(self._read, self.num_steps) if source.reads_ahead else None
-        self.fixed = self._put_rows() if self.on_devices else None
-        one = self.numbers[0] if self.per_member else None
-        self._steps_per_epoch, size = self.order(0, one)[0].shape
-        size *= len(self.numbers) if self.per_member else 1
-        example = math.prod(source.input_shape) * source.input_dtype.itemsize
-        most = _MAX_SENT_BYTES // (size * (4 if self.on_devices else example))
+        self._ahead: Any = {}
+        self._pool: Any = None
+        if source.reads_ahead:
+            self._pool = concurrent.futures.ThreadPoolExecutor(1, "read_ahead")
+        examples = self._of_epoch(0)[0]
+        self._steps_per_epoch = len(examples)
+        self.fixed: Any = None
+        of_example = 4
+        if self.on_devices:  # Inputs flat, for axes may be filled up.
+            inputs, targets = source.read("train", slice(None))
+            rows = inputs.reshape(len(inputs), -1), targets, self.weights
+            self.fixed = self.devices.put_everywhere(rows)
+        else:
+            of_example = math.prod(source.input_shape) * source.input_dtype.itemsize
+        most = _MAX_SENT_BYTES // (examples[0].size * of_example)
         self.steps_per_program = max(1, min(MAX_STEPS, most))
 
-    def _put_rows(self) -> Any:
-        """Puts all training examples on every device: inputs flat, for axes may be filled up."""
-        inputs, targets = self.source.read("train", slice(None))
-        rows = inputs.reshape(len(inputs), -1), targets, self.weights
-        return self.devices.put_everywhere(rows)
-
-    def _numbers_of_epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+    def _numbers_of_epoch(self, epoch: int) -> Any:
         """Numbers of examples and masks of an epoch, [steps, B] or [steps, M, B]."""
         if not self.per_member:
             return self.order(epoch, None)
         each = [self.order(epoch, k) for k in self.numbers]
-        examples, masks = (np.stack(ones, axis=1) for ones in zip(*each, strict=True))
-        return examples, masks
+        return [np.stack(ones, axis=1) for ones in zip(*each, strict=True)]
 
-    def _read(self, first: int, count: int) -> dict[str, np.ndarray]:
+    def _read(self, first: int, count: int) -> ByName:
         """What is sent of some steps."""
         places = (divmod(step, self._steps_per_epoch) for step in range(first, first + count))
         rows = [[one[place] for one in self._of_epoch(epoch)] for epoch, place in places]
@@ -139,25 +139,30 @@ class Batches:
             found["weights"] = mask * self.weights[examples]
         return found
 
+    def read_ahead(self, first: int, count: int) -> ByName:
+        """Returns what `_read` does, and has twice as many steps after them read in a thread.
+
+        To begin to read a shard costs as much as some records of it.
+        """
+        known = self._ahead
+        self._ahead = {}
+        for begin in range(first, min(first + 3 * count, self.num_steps), count):
+            part = begin, min(count, self.num_steps - begin)
+            self._ahead[part] = known.pop(part, None) or self._pool.submit(self._read, *part)
+        for other in known.values():  # A run goes on elsewhere, or has a shorter program.
+            other.cancel()
+        found: ByName = self._ahead[first, count].result()
+        return found
+
     def send(self, first: int, count: int, size: int) -> Any:
         """Puts the batches of some steps on the devices; the last one fills up the program."""
-        found = self.ahead.get(first, count) if self.ahead else self._read(first, count)
+        found = self.read_ahead(first, count) if self._pool else self._read(first, count)
         if count < size:
             fill = np.minimum(np.arange(size), count - 1)
             found = {name: leaf[fill] for name, leaf in found.items()}
-        full = self._full(found["mask"].shape)
-        if found["mask"].all():
-            found = pytrees.without(found, "mask")
-        return {**full, **self._put(found)}
+        return self.devices.put_examples(found, 1 + self.per_member, self.per_member)
 
-    def _put(self, arrays: Any) -> Any:
-        return self.devices.put_examples(arrays, 1 + self.per_member, self.per_member)
-
-    def _put_full(self, shape: tuple[int, ...]) -> Any:
-        """What all full batches have in common, so that it is not sent with every step."""
-        return self._put({"mask": np.ones(shape, np.float32)})
-
-    def read(self, fixed: Any, sent: Any, step: jax.Array, key: Any = None) -> Batch:
+    def read(self, fixed: Any, sent: Any, step: Array, key: Any = None) -> Batch:
         """The batch of a step, augmented and prepared.
 
         Args:
@@ -167,17 +172,16 @@ class Batches:
             key: Key of the member if batches are its own, else None.
         """
         mask = sent["mask"]
-        weights = sent.get("weights")
+        weights = sent.get("weights", mask)
         if fixed is None:
-            inputs = sent["inputs"]
-            targets = sent["targets"]
+            inputs, targets = sent["inputs"], sent["targets"]
         else:
             rows = sent["rows"]
             inputs, targets, counts = jax.tree.map(
                 lambda leaf: leaf.at[rows].get(mode="promise_in_bounds"), fixed
             )
             inputs = inputs.reshape(*rows.shape, *self.source.input_shape)
-            weights = None if counts is None else mask * counts
+            weights = mask if counts is None else mask * counts
         if self.augment is not None:
             # Member k's key is the seed's folded with k; no member has this number.
             whose = jax.random.fold_in(jax.random.key(self.seed), 2**32 - 1)
@@ -185,38 +189,4 @@ class Batches:
                 whose = jax.random.fold_in(key, Stream.AUGMENT)
             whose = jax.random.fold_in(whose, step)
             inputs = self.augment(pytrees.keys_of(whose, jnp.arange(len(inputs))), inputs)
-        weights = mask if weights is None else weights
         return Batch(self.prepare(inputs), targets, mask, weights)
-
-
-class ReadAhead:
-    """Reads steps before they are asked for, several at once, in a thread.
-
-    To begin to read a shard costs as much as some records of it.
-
-    Args:
-        read: `(first step, count) -> arrays [count, ...] by name`.
-        end: First step that is none any more.
-    """
-
-    def __init__(self, read: Callable[[int, int], dict[str, np.ndarray]], end: int):
-        self._read = read
-        self._end = end
-        self._pool = concurrent.futures.ThreadPoolExecutor(1, "read_ahead")
-        self._next: dict[tuple[int, int], Any] = {}
-
-    def get(self, first: int, count: int) -> dict[str, np.ndarray]:
-        """Returns some steps, and has twice as many after them read.
-
-        Raises:
-            InputError: They cannot be read.
-        """
-        known = self._next
-        self._next = {}
-        for begin in range(first, min(first + 3 * count, self._end), count):
-            part = begin, min(count, self._end - begin)
-            self._next[part] = known.pop(part, None) or self._pool.submit(self._read, *part)
-        for other in known.values():  # A run goes on elsewhere, or has a shorter program.
-            other.cancel()
-        found: dict[str, np.ndarray] = self._next[first, count].result()
-        return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -17,7 +17,8 @@ from ensemble.config.pieces import resolve
 from ensemble.draws.store import Draws
 from ensemble.errors import InputError
 from ensemble.fitted import Fitted
-from ensemble.runtime.algorithm import FAILURES, Status
+from ensemble.pytrees import ByName
+from ensemble.runtime.algorithm import FAILURES
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.trials import purpose_of
 from ensemble.storage.workdir import Workdir
@@ -44,24 +45,23 @@ class Saved:
     """
 
     work: Workdir
-    config: Mapping[str, Any]
-    description: Mapping[str, Any]
-    arrays: Mapping[str, Any]
-    counters: Mapping[str, Any]
+    config: ByName
+    description: ByName
+    arrays: ByName
+    counters: ByName
     live: Sequence[int]
     draws: Draws
-    failed_members: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    failed_members: Any = None
 
     @functools.cached_property
-    def fitted(self) -> Fitted:
-        """Parameters of the live members.
+    def fitted(self) -> Any:
+        """Parameters of the live members, a `Fitted`.
 
         Raises:
             InputError: There are none yet, or a file of the run is missing or damaged.
         """
         with self.work.checkpoint_errors():
-            found: Fitted = resolve(trait("method", self.config["method"], "result"))(self)
-            return found
+            return resolve(trait("method", self.config["method"], "result"))(self)
 
     @functools.cached_property
     def task(self) -> Any:
@@ -95,22 +95,19 @@ def restore(work: Workdir) -> Saved:
     silent = work.read_report().get("failed_members", {})
     with work.checkpoint_errors():
         counters = meta["counters"]
-        number = counters["num_members"]
-        failed = {
-            k: FAILURES.get(Status(one), "non-finite")
-            for k, one in enumerate(arrays["members"]["status"][:number])
-            if one in FAILURES or str(k) in silent
-        }
-        live = [k for k in range(number) if k not in failed]
-        saved = Saved(
-            work, config, meta["dataset"], arrays, counters, live, Draws(work.draws), failed
-        )
-    if not live:
-        raise InputError(f"{work.path} has no live member; train again with another configuration")
-    return saved
+        status = enumerate(arrays["members"]["status"][: counters["num_members"]])
+        became = {k: silent.get(str(k), FAILURES.get(one)) for k, one in status}
+        failed = {k: one for k, one in became.items() if one}
+        live = [k for k in became if k not in failed]
+        if not live:
+            raise InputError(
+                f"{work.path} has no live member; train again with another configuration"
+            )
+        data = meta["dataset"]
+        return Saved(work, config, data, arrays, counters, live, Draws(work.draws), failed)
 
 
-def config_of(work: Workdir) -> dict[str, Any]:
+def config_of(work: Workdir) -> ByName:
     """Configuration of the run in a workdir.
 
     Raises:
@@ -136,15 +133,14 @@ def fitted(saved: Saved, **more: Any) -> Fitted:
     Raises:
         InputError: They predict nothing yet, or draws are missing.
     """
-    number = saved.counters["num_kept"]
-    there = len(saved.draws.kept)
+    number, there = saved.counters["num_kept"], len(saved.draws.kept)
     if there < number:
         raise InputError(
             f"{saved.draws.directory} has {there} draws of {number}: files were removed; restore "
             "them, or sample again in a new --workdir"
         )
     if there:
-        most = saved.config.get("max_draws_per_chain", number)
+        most = saved.config.get("max_draws_per_chain") or number
         return fitted_draws(saved.draws, saved.live, most)
     sets = saved.arrays.get(PARAMETERS)
     if sets is None:
@@ -159,10 +155,10 @@ def fitted(saved: Saved, **more: Any) -> Fitted:
             f"the members have taken {saved.counters['step']} steps, and predict nothing yet; "
             "wait for it"
         )
-    rows = [*saved.live]
-    member_of = np.repeat(np.arange(len(rows)), jax.tree.leaves(sets)[0].shape[1])
+    sets = pytrees.at(sets, [*saved.live])
+    member_of = np.repeat(np.arange(len(saved.live)), jax.tree.leaves(sets)[0].shape[1])
     is_split = bool(saved.counters["is_split"])
-    return Fitted(pytrees.merged(pytrees.at(sets, rows)), member_of, is_split=is_split, **more)
+    return Fitted(pytrees.merged(sets), member_of, is_split=is_split, **more)
 
 
 def fitted_draws(kept: Draws, live: Sequence[int], most: int) -> Fitted:

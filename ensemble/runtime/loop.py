@@ -2,7 +2,7 @@
 
 import collections
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -10,9 +10,10 @@ import numpy as np
 
 from ensemble import pytrees
 from ensemble.errors import InputError
+from ensemble.pytrees import ByName
 from ensemble.runtime.algorithm import WEIGHTS, Algorithm, Start, Status
 from ensemble.runtime.devices import Devices, fetch
-from ensemble.runtime.programs import Members, Programs, Told
+from ensemble.runtime.programs import Members, Programs
 from ensemble.sharding import processes
 
 MAX_IN_FLIGHT = 8
@@ -25,10 +26,6 @@ SAVE_SECONDS = 60.0
 """After so long a run of slow steps is saved, though nothing else is due."""
 _SAVE_RATIO = 10.0
 """Least ratio of the time between two checkpoints to that of writing one."""
-
-
-Arrays = Mapping[str, np.ndarray]
-EMPTY: Arrays = {}
 
 
 class Period(NamedTuple):
@@ -44,8 +41,8 @@ class Period(NamedTuple):
 
     first: int
     end: int
-    scalars: Arrays
-    of_all: Arrays
+    scalars: ByName
+    of_all: ByName
     kept: Any
 
 
@@ -65,32 +62,29 @@ class Rows:
 
     def __init__(self, first: int = 0):
         self.first = self.end = first
-        self._parts: list[tuple[Arrays, Arrays, Any]] = []
+        self._parts: list[ByName] = []
 
-    def append(
-        self, count: int, scalars: Arrays = EMPTY, of_all: Arrays = EMPTY, kept: Any = EMPTY
-    ) -> None:
-        """Adds the rows of `count` steps."""
+    def append(self, count: int, **kinds: Any) -> None:
+        """Adds the rows of `count` steps: trees of arrays, by fields of `Period`."""
         self.end += count
-        self._parts.append((scalars, of_all, kept))
+        self._parts.append(kinds)
 
     def take(self) -> Period:
         """Joins all rows, and forgets them."""
-        period = Period(self.first, self.end, **self.saved())
+        nothing: ByName = {"scalars": {}, "of_all": {}, "kept": {}}
+        period = Period(self.first, self.end, **nothing | self.saved())
         self.first = self.end
         self._parts = []
         return period
 
-    def saved(self) -> dict[str, Any]:
+    def saved(self) -> ByName:
         """Returns what a checkpoint holds of the rows: trees of arrays by kind."""
-        columns = zip(*self._parts, strict=True) if self._parts else ((), (), ())
-        return dict(zip(("scalars", "of_all", "kept"), map(_joined, columns), strict=True))
-
-
-def _joined(trees: Any) -> Any:
-    """Trees of arrays, of which some may be empty, joined along their first axis."""
-    some = [tree for tree in trees if jax.tree.leaves(tree)]
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *some) if some else {}
+        found = {}
+        for name in Period._fields[2:]:
+            trees = [part[name] for part in self._parts if jax.tree.leaves(part.get(name))]
+            if trees:
+                found[name] = jax.tree.map(lambda *leaves: np.concatenate(leaves), *trees)
+        return found
 
 
 class Periods(NamedTuple):
@@ -145,7 +139,7 @@ class Loop:
         length = max(1, min(algorithm.steps_per_program, periods.log, algorithm.num_steps or 1))
         self.programs = algorithm.programs or Programs(algorithm, devices, numbers, seed, length)
         self.status = np.full(len(numbers), Status.ACTIVE, np.int8)
-        self._in_flight: collections.deque[tuple[int, int, Told]] = collections.deque()
+        self._in_flight: Any = collections.deque()
         self._pace = Pace(self.programs.length, self.programs.stride)
         self.step = 0
         self.rows = Rows()
@@ -168,27 +162,35 @@ class Loop:
         self.members = self.programs.start(found._replace(shared=self.shared))
         self._between()
 
-    def restore(self, step: int, arrays: Mapping[str, Any], shared: Any, rows: Rows) -> None:
+    def saved(self) -> ByName:
+        """Returns arrays of a checkpoint: [num_places, ...] on the devices, rows on the host."""
+        found = {
+            "members": self.programs.saved(self.members),
+            "shared": jax.tree.map(np.asarray, self.shared),
+            "rows": self.rows.saved(),
+        }
+        return {name: one for name, one in found.items() if jax.tree.leaves(one)}
+
+    def restore(self, step: int, first: int, arrays: ByName) -> None:
         """Goes on from a checkpoint.
 
         Args:
             step: Steps that were taken.
-            arrays: Members as `Programs.saved` names them.
-            shared: What they share, on the devices.
-            rows: Rows that are not written yet.
+            first: Step of its first row.
+            arrays: What `saved` has returned.
         """
         self.step = step
-        self.shared = shared
-        self.rows = rows
-        self.members = self.programs.restored(arrays)
+        self.shared = self.devices.put_everywhere(arrays.get("shared"))
+        self.members = self.programs.restored(arrays["members"])
         self.status = self.devices.fetch_members(self.members.status)
+        self.rows = Rows(first)
+        self.rows.append(step - first, **jax.tree.map(np.asarray, arrays.get("rows", {})))
 
     def fail(self, has_failed: np.ndarray) -> None:
         """Freezes members [M] that have failed outside of their steps, when none is under way."""
         if has_failed.any():
             self.status = np.where(has_failed, np.int8(Status.NON_FINITE), self.status)
-            status = self.devices.put_members(self.status)
-            self.members = self.members._replace(status=status)
+            self.members = self.members._replace(status=self.devices.put_members(self.status))
 
     def go(self, until: int | None = None) -> bool:
         """Takes the steps up to the goal.
@@ -200,31 +202,30 @@ class Loop:
             Whether they were all taken, or the run may end; False: it was asked to stop, and has
             been saved.
         """
+        observer = self._observer
         goal = self.algorithm.num_steps if until is None else until
         saved = time.monotonic()
-        done = self.step >= goal or self._all_stand
+        done = self.ended or self.step >= goal
         while not done:
             processes.at_step(self.step)
             # Process 0's pace: all fetch what steps have said at the same places.
             steps, in_flight = processes.tell([self._pace.steps, self._pace.programs])
             self._advance(min(self._next_due(), goal, self.step + steps), in_flight)
             self._between()
-            ends = self.finished or self._all_stand
-            done = ends or self.step >= goal
+            done = self.ended or self.step >= goal
             evaluates = self._is_due(self._periods.evaluate)
             if evaluates or done:
                 self._drain()
-                if (evaluates or ends) and self.rows.end > self.rows.first:
-                    self._observer.period(self.rows.take())
-                done = self._observer.evaluate() or done or self._all_stand
-            stops = self._observer.stops(done)
+                if (evaluates or self.ended) and self.rows.end > self.rows.first:
+                    observer.period(self.rows.take())
+                done = observer.evaluate() or done or self.ended
+            stops = observer.stops(done)
             since = time.monotonic() - saved
-            late = since > SAVE_SECONDS
-            can_save = since > _SAVE_RATIO * self._observer.save_seconds
-            late, can_save = processes.tell([late, can_save])
+            least = _SAVE_RATIO * observer.save_seconds
+            late, can_save = processes.tell([since > SAVE_SECONDS, since > least])
             if stops or done or late or (can_save and self._is_due(self._periods.save)):
                 self._drain()
-                self._observer.save()
+                observer.save()
                 saved = time.monotonic()
             if stops:
                 return False
@@ -238,11 +239,12 @@ class Loop:
 
     def parameters(self) -> Any:
         """What predicts now, [num_places, K, ...], on the devices."""
-        return self.programs.parameters(self.members, self.shared, self.step)
+        return self.programs.parameters(self.members, self.shared, np.int32(self.step))
 
     @property
-    def _all_stand(self) -> bool:
-        return not np.any(self.status == Status.ACTIVE)
+    def ended(self) -> bool:
+        """Whether no member is to take a step."""
+        return self.finished or not np.any(self.status == Status.ACTIVE)
 
     def _is_due(self, every: int) -> bool:
         return every > 0 and self.step % every == 0
@@ -266,7 +268,7 @@ class Loop:
             self._pace.resume()
         while self.step < end:
             first = self.step
-            count = min(programs.length, end - self.step)
+            count = min(programs.length, end - first)
             self.members, told = programs.advance(self.members, self.shared, first, count)
             self.step += count
             if keep and not programs.num_kept and keep.before(self.step) > keep.before(first):
@@ -285,20 +287,18 @@ class Loop:
     def _drain(self, left: int = 0) -> None:
         """Notes what steps have said, in their order, until so few programs are in flight."""
         while len(self._in_flight) > left:
-            self._note(*self._in_flight.popleft())
-
-    def _note(self, first: int, count: int, told: Told) -> None:
-        scalars, kept = self.devices.fetch_members((told.scalars, told.kept), axis=1)
-        scalars, of_all = pytrees.at((scalars, fetch(told.of_all)), slice(count))
-        self.status = self.devices.fetch_members(told.status)
-        keep = self.algorithm.keep
-        number = 0 if keep is None else int(keep.before(first + count) - keep.before(first))
-        kept = pytrees.at(kept, slice(number)) if number else {}
-        seconds = self._pace.note(count)
-        self.rows.append(count, scalars, of_all, kept)
-        self._observer.advanced(self.rows.end, seconds)
-        if self.rows.end % self._periods.log == 0:
-            self._observer.period(self.rows.take())
+            first, count, told = self._in_flight.popleft()
+            scalars, kept = self.devices.fetch_members((told.scalars, told.kept), axis=1)
+            scalars, of_all = pytrees.at((scalars, fetch(told.of_all)), slice(count))
+            self.status = self.devices.fetch_members(told.status)
+            keep = self.algorithm.keep
+            number = 0 if keep is None else int(keep.before(first + count) - keep.before(first))
+            kept = pytrees.at(kept, slice(number)) if number else None
+            seconds = self._pace.note(count)
+            self.rows.append(count, scalars=scalars, of_all=of_all, kept=kept)
+            self._observer.advanced(self.rows.end, seconds)
+            if self.rows.end % self._periods.log == 0:
+                self._observer.period(self.rows.take())
 
 
 class Pace:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
@@ -12,17 +12,16 @@ import ml_collections
 import numpy as np
 
 from ensemble import pytrees
-from ensemble.draws.store import Draws
 from ensemble.fitted import Predict, predict_plainly
-from ensemble.likelihoods.predictive import Arrays, Predictive
-from ensemble.runtime.algorithm import Algorithm
-from ensemble.runtime.devices import Devices
+from ensemble.pytrees import ByName, Function
 from ensemble.runtime.loop import Period
 from ensemble.runtime.predict import draw_scores, of_estimators
 from ensemble.sharding import processes
 
 if TYPE_CHECKING:
     from ensemble.runtime.run import Run
+
+Scalars = dict[str, float]
 
 
 class Report:
@@ -38,7 +37,7 @@ class Report:
     """
 
     noun = "member"
-    charts: ClassVar[Mapping[str, str]] = {"training loss": "train/member_[0-9]+/loss"}
+    charts: ClassVar[Any] = {"training loss": "train/member_[0-9]+/loss"}
     predict: Predict = staticmethod(predict_plainly)
     predicts_at_end = False
     rate = "train/member_examples_per_second"
@@ -51,23 +50,24 @@ class Report:
 
     # While it runs.
 
-    def scalars(self, run: Run, period: Period) -> dict[str, float]:
+    def scalars(self, run: Run, period: Period) -> Scalars:
         """The scalars of a line of metrics, by tag: means over its steps."""
-        found = {}
         with np.errstate(invalid="ignore"):
-            for name, values in period.scalars.items():
-                for k, value in zip(run.numbers, values.mean(axis=0), strict=True):
-                    found[f"train/member_{k:02d}/{name}"] = float(value)
-            for name, value in period.of_all.items():
-                found[f"train/ensemble/{name}"] = float(value.mean())
-        return found
+            found = {
+                f"train/member_{k:02d}/{name}": float(value)
+                for name, values in period.scalars.items()
+                for k, value in zip(run.numbers, values.mean(axis=0), strict=True)
+            }
+            return found | {
+                f"train/ensemble/{k}": float(v.mean()) for k, v in period.of_all.items()
+            }
 
     def examples(self, run: Run, period: Period) -> int:
         """Examples that the members have learned from, summed over members."""
         before = run.method.examples_before
         return (before(period.end) - before(period.first)) * len(run.numbers)
 
-    def recorded(self, run: Run, period: Period) -> Mapping[str, np.ndarray]:
+    def recorded(self, run: Run, period: Period) -> ByName:
         """What goes to the disk with what is kept, [steps, M] or [steps, M, n] by name.
 
         Of all steps, or of those alone after which something is kept: `Keep.only_rows`.
@@ -85,26 +85,22 @@ class Report:
         """Whether the members predict yet."""
         return not self.predicts_at_end or bool(run.loop.finished)
 
-    def predictions(self, run: Run, split: str) -> Predictive:
-        """What the members say of a split now."""
+    def predictions(self, run: Run, split: str) -> Any:
+        """What the members say of a split now, a `Predictive`."""
         inputs = self.task.dataset.splits[split].inputs
-        found: Predictive = run.predict.pooled(run.loop.parameters(), inputs, len(run.numbers))
-        return found
+        return run.predict.pooled(run.loop.parameters(), inputs, len(run.numbers))
 
-    def monitored(self, run: Run) -> dict[str, float]:
+    def monitored(self, run: Run) -> Scalars:
         """What an evaluation shows beside scores, by tag."""
         return {}
 
-    def headline(self, scalars: Mapping[str, float]) -> dict[str, float]:
+    def headline(self, scalars: Scalars) -> Scalars:
         """What of all scalars a line of the log shows."""
-        losses = [
-            v
-            for tag, v in scalars.items()
-            if tag.startswith("train/member_") and tag.endswith("/loss") and np.isfinite(v)
-        ]
+        losses = [v for tag, v in scalars.items() if re.fullmatch(r"train/member_\d+/loss", tag)]
+        losses = [v for v in losses if np.isfinite(v)]
         return {"train loss": float(np.mean(losses))} if losses else {}
 
-    def may_end(self, scalars: Mapping[str, float]) -> bool:
+    def may_end(self, scalars: Scalars) -> bool:
         """Whether what `monitored` says suffices to end the run."""
         return False
 
@@ -117,7 +113,7 @@ class Report:
     def judge(self, run: Run) -> None:
         """Marks members as failed that can be told only in the end."""
 
-    def sections(self, run: Run, timing: Mapping[str, float | None]) -> dict[str, Any]:
+    def sections(self, run: Run, timing: Any) -> ByName:
         """Entries of results.json beside the scores; every process asks, the main one's count."""
         return {}
 
@@ -143,30 +139,28 @@ class KeptReport(Report):
         return int(self.config.max_draws_per_chain)
 
     @functools.cached_property
-    def _known(self) -> dict[str, Any]:
+    def _known(self) -> ByName:
         return {}
 
-    def predict_set(self, sets: Any, split: str) -> Arrays:
+    def predict_set(self, sets: Any, split: str) -> Any:
         """Predicts a split [M, N, ...] by one set of each member, [M, ...] on the host."""
         placed = self.run.devices.put_members(pytrees.at(sets, np.s_[:, None]), whole=True)
-        found: Arrays = self.run.predict(placed, self.task.dataset.splits[split].inputs)
-        return found
+        return self.run.predict(placed, self.task.dataset.splits[split].inputs)
 
     def has_predictions(self, run: Run) -> bool:
         """Whether a set is on disk."""
         return bool(run.counters()["num_kept"])
 
-    def predictions(self, run: Run, split: str) -> Predictive:
+    def predictions(self, run: Run, split: str) -> Any:
         """What the sets that are kept so far say of a split."""
         return of_estimators(self.task.likelihood, self._predicted(run, split)[0])
 
-    def average_draw(self, run: Run, split: str) -> Arrays:
+    def average_draw(self, run: Run, split: str) -> Any:
         """Returns the mean `Predictive.scores` [C] of single draws on a split, by name."""
         scores = self._predicted(run, split)[1]
-        found: Arrays = jax.tree.map(lambda *each: np.mean(each, axis=0), *scores)
-        return found
+        return jax.tree.map(lambda *each: np.mean(each, axis=0), *scores)
 
-    def _predicted(self, run: Run, split: str) -> tuple[Arrays, list[Arrays]]:
+    def _predicted(self, run: Run, split: str) -> Any:
         """Predictions of a split by the draws so far.
 
         Returns:
@@ -174,10 +168,10 @@ class KeptReport(Report):
             `Predictive.scores` of each draw by name, means [C] over the examples.
         """
         numbers = processes.from_main(lambda: run.draws.predicting(self.most).tolist())
-        nothing: Any = ([], {}, np.zeros(0, int), [])
-        done, arrays, counts, scores = self._known.get(split, nothing)
+        nothing: Any = ({}, [], [], np.zeros(0, int))
+        arrays, scores, done, counts = self._known.get(split, nothing)
         if done != numbers[: len(done)]:
-            done, arrays, counts, scores = nothing
+            arrays, scores, done, counts = nothing
         likelihood = self.task.likelihood
         new = numbers[len(done) :]
         params = _read(run.draws, new) if new else {}
@@ -191,14 +185,14 @@ class KeptReport(Report):
                 own = jax.tree.map(lambda *each: np.concatenate(each, axis=1), arrays, own)
             # Numbers of draws that each estimator stands for.
             arrays, counts = likelihood.pooled(own, np.append(counts, one))
-        self._known[split] = numbers, arrays, counts, scores
+        self._known[split] = arrays, scores, numbers, counts
         return arrays, scores
 
 
 _draw_scores = jax.jit(draw_scores, static_argnums=0)
 
 
-def _read(draws: Draws, numbers: Sequence[int]) -> Any:
+def _read(draws: Any, numbers: Any) -> Any:
     """Reads parameters [C, K, ...] of draws, on the main process for all."""
     kept = draws.positions(np.array(numbers))[0] if processes.is_main() else {}
     shapes = processes.from_main(lambda: jax.tree.map(np.shape, kept))
@@ -229,11 +223,11 @@ class Method:
     config: ml_collections.FrozenConfigDict
     task: Any
     num_members: int
-    place: Callable[[int], Devices]
-    algorithm: Callable[[Devices, Sequence[int]], Algorithm]
+    place: Function
+    algorithm: Function
     report: Report
     steps_per_epoch: int
-    examples_before: Callable[[int], int] = lambda step: 0
+    examples_before: Function = lambda step: 0
     members_learn: Any = None
     tracked_split: str | None = None
-    facts: Mapping[str, tuple[int, str]] = dataclasses.field(default_factory=dict)
+    facts: ByName = dataclasses.field(default_factory=dict)

@@ -1,6 +1,6 @@
 """What members say of a split on the devices: forward passes only, batched, padded and masked."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -12,17 +12,13 @@ from ensemble.data.source import Inputs
 from ensemble.draws.store import LOG_PROB
 from ensemble.fitted import Predict, all_estimators, predict_plainly
 from ensemble.likelihoods.likelihood import Likelihood
-from ensemble.likelihoods.predictive import Arrays, Predictive
+from ensemble.likelihoods.predictive import Arrays
 from ensemble.runtime.devices import Devices
 from ensemble.sharding.mesh import traced_for
 from ensemble.sharding.transfer import pad
 
 MAX_BATCH_SIZE = 256
 """Examples of one forward pass; fewer are padded to a power of two, so few shapes compile."""
-
-_SINGLE_BYTES = 1 << 28
-"""The size of predictions of single estimators before they are pooled."""
-_MAX_BATCHES = 16  # Of inputs in memory meanwhile.
 
 
 class Predictions:
@@ -39,28 +35,43 @@ class Predictions:
     """
 
     def __init__(
-        self,
-        task: Any,
-        devices: Devices,
-        predict: Predict = predict_plainly,
-        num_passes: int = 1,
+        self, task: Any, devices: Devices, predict: Predict = predict_plainly, num_passes: int = 1
     ):
         self._devices = devices
-        self._task = task
+        self._likelihood = task.likelihood
         self._num_each = max(num_passes, task.num_estimators)  # One of both is 1.
 
-        def of_member(sets: Any, inputs: jax.Array) -> tuple[tuple[()], Any]:
+        def of_member(sets: Any, inputs: Any) -> Any:
             """[B, E, ...] by name, of all estimators."""
             found = all_estimators(predict, task, num_passes, sets, inputs)
             return (), jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), found)
 
         spread = devices.over_examples(of_member, unrolls=True)
 
-        def program(sets: Any, inputs: jax.Array) -> Any:
+        def program(sets: Any, inputs: Any) -> Any:
             with traced_for(devices.mesh):
                 return devices.map_members(spread, (0, None))(sets, inputs)[1]
 
         self.program = jax.jit(program)
+
+    def _batches(self, sets: Any, inputs: Inputs) -> Iterator[Arrays]:
+        """Predicts a batch of inputs after the other; yields arrays [M * K, n, ...] by name."""
+        size = min(MAX_BATCH_SIZE, 1 << max(len(inputs) - 1, 0).bit_length())
+        predicted = None
+        for start in range(0, len(inputs), size):
+            batch = np.asarray(inputs[start : start + size])
+            # While the devices predict the one before.
+            placed = self._devices.put_examples(pad(batch, size))
+            if start:
+                yield self._fetched(predicted, size)
+            # Only now: CPUs would run two programs at once, in twice the memory.
+            predicted = self.program(sets, placed)
+        yield self._fetched(predicted, len(batch))
+
+    def _fetched(self, predicted: Any, number: int) -> Arrays:
+        """Fetches what some inputs are predicted as; what pads is left out."""
+        fetched = self._devices.fetch_members(predicted)
+        return {k: pytrees.merged(np.moveaxis(v, 2, 1))[:, :number] for k, v in fetched.items()}
 
     def __call__(self, sets: Any, inputs: Inputs) -> Arrays:
         """Predicts.
@@ -72,67 +83,36 @@ class Predictions:
         Returns:
             dict[str, np.ndarray] [M * K, N, ...] by name, of all sets and passes, member by member.
         """
-        num_examples = len(inputs)
-        size = min(MAX_BATCH_SIZE, 1 << max(num_examples - 1, 0).bit_length())
-        parts: list[Arrays] = []
-        predicted: Any = None
+        parts = [*self._batches(sets, inputs)]
+        return {name: np.concatenate([one[name] for one in parts], axis=1) for name in parts[0]}
 
-        def keep() -> None:
-            fetched = self._devices.fetch_members(predicted)
-            parts.append({k: pytrees.merged(np.moveaxis(v, 2, 1)) for k, v in fetched.items()})
-
-        for start in range(0, num_examples, size):
-            batch = np.asarray(inputs[start : start + size])
-            # While the devices predict the one before.
-            placed = self._devices.put_examples(pad(batch, size))
-            if start:
-                keep()
-            # Only now: CPUs would run two programs at once, in twice the memory.
-            predicted = self.program(sets, placed)
-        keep()
-        return joined(parts, num_examples)
-
-    def pooled(self, sets: Any, inputs: Inputs, num_members: int) -> Predictive:
-        """Predicts by the estimators of members, pooled for some examples at a time.
+    def pooled(self, sets: Any, inputs: Inputs, num_members: int) -> Any:
+        """Predicts by the estimators of members, pooled batch by batch.
 
         Args:
             sets: As of a call.
             inputs: Inputs [N, ...].
             num_members: M, which have as many estimators each.
         """
+        likelihood = self._likelihood
         num_sets = self._devices.num_members * jax.tree.leaves(sets)[0].shape[1]
         number = num_sets * self._num_each // num_members
-        likelihood = self._task.likelihood
         if number == 1:
-            found: Predictive = likelihood.predictive(self(sets, inputs))
-            return found
-        # Of float32, about as many as the network's outputs.
-        of_batch = 4 * num_members * number * likelihood.num_outputs * MAX_BATCH_SIZE
-        size = MAX_BATCH_SIZE * min(max(1, _SINGLE_BYTES // of_batch), _MAX_BATCHES)
+            return likelihood.predictive(self(sets, inputs))
         parts = []
-        for start in range(0, len(inputs), size):
-            arrays = self(sets, inputs[start : start + size])
+        for arrays in self._batches(sets, inputs):
             single = {k: v.reshape(num_members, number, *v.shape[1:]) for k, v in arrays.items()}
             parts.append(likelihood.pooled(single, np.ones(number, int))[0])
         whole = jax.tree.map(lambda *each: np.concatenate(each, axis=2), *parts)
         return of_estimators(likelihood, whole)
 
 
-def joined(parts: Sequence[Arrays], num_examples: int) -> Arrays:
-    """Joins predictions [E, n, ...] of batches to those of all examples; what pads is left out."""
-    return {
-        name: np.concatenate([one[name] for one in parts], axis=1)[:, :num_examples]
-        for name in parts[0]
-    }
-
-
-def of_estimators(likelihood: Likelihood, arrays: Arrays) -> Predictive:
+def of_estimators(likelihood: Likelihood, arrays: Arrays) -> Any:
     """Makes the predictive of arrays [M, K, N, ...], of K estimators of each member."""
     num_members, number = next(iter(arrays.values())).shape[:2]
     merged = {k: v.astype(np.float32, copy=False) for k, v in pytrees.merged(arrays).items()}
     member_of = None if number == 1 else np.repeat(np.arange(num_members), number)
-    found: Predictive = likelihood.predictive(merged, member_of)
-    return found
+    return likelihood.predictive(merged, member_of)
 
 
 def draw_scores(likelihood: Likelihood, predicted: Arrays, targets: Any, mask: Any) -> Arrays:

@@ -1,14 +1,17 @@
 """The compiled functions of a method on its devices: the only `jit` of training."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from ensemble import pytrees
+from ensemble.network import path_name
+from ensemble.pytrees import ByName, Function
 from ensemble.runtime.algorithm import Algorithm, Between, Info, Now, Start, Status
 from ensemble.runtime.devices import Devices
 from ensemble.sharding.mesh import traced_for
@@ -24,9 +27,9 @@ class Members(NamedTuple):
         state: Their states.
     """
 
-    number: jax.Array
-    status: jax.Array
-    taken: jax.Array
+    number: Array
+    status: Array
+    taken: Array
     state: Any
 
 
@@ -40,10 +43,10 @@ class Told(NamedTuple):
         status: [num_places] after the last step.
     """
 
-    scalars: dict[str, jax.Array]
-    of_all: dict[str, jax.Array]
+    scalars: ByName
+    of_all: ByName
     kept: Any
-    status: jax.Array
+    status: Array
 
 
 class Programs:
@@ -58,6 +61,9 @@ class Programs:
 
     Attributes:
         stride: Steps of which only multiples are taken.
+        num_kept: Sets of parameters that a program keeps; 0: a program ends where some are kept.
+        take_steps: Program that takes steps.
+        parameters: Program of what predicts now, `(members, shared, step) -> [num_places, K, ...]`.
     """
 
     stride = 1
@@ -77,45 +83,42 @@ class Programs:
         self._seed = seed
         keep = algorithm.keep
         self.num_kept = 0
-        """Sets of parameters that a program keeps; 0: a program ends where some are kept."""
         if keep is not None and (algorithm.run or keep.every < length > 1):
             self.num_kept = length // keep.every + 1
-        self.take_steps = jax.jit(self._traced(self._take_steps), donate_argnums=0)
-        self._change = jax.jit(
-            self._traced(self._change_members), static_argnums=0, donate_argnums=1
-        )
-        self._parameters = jax.jit(self._traced(self._parameters_of))
+        self.take_steps = self._compiled(self._take_steps, donate_argnums=0)
+        self._change = self._compiled(self._change_members, static_argnums=0, donate_argnums=1)
+        self.parameters = self._compiled(self._parameters_of)
 
-    def _traced(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """The same function, which networks see that it is traced for these devices."""
+    def _compiled(self, fn: Function, **options: Any) -> Any:
+        """Compiles a function, in which networks see that it is traced for these devices."""
 
         @functools.wraps(fn)
         def traced(*args: Any) -> Any:
             with traced_for(self.devices.mesh):
                 return fn(*args)
 
-        return traced
+        return jax.jit(traced, **options)
 
     # What the loop calls.
 
     @functools.cached_property
-    def shapes(self) -> Members:
+    def shapes(self) -> Any:
         """The shapes of the members, [num_places, ...]."""
-        members: Members = jax.eval_shape(self._started, *self._arguments(Start()))
-        return members
+        return jax.eval_shape(self._started, *self._arguments(Start()))
 
     @functools.cached_property
     def set_shapes(self) -> Any:
         """The shapes of one set of parameters of one member."""
-        sets = jax.eval_shape(self._parameters_of, self.shapes, None, np.int32(0))
-        return jax.eval_shape(lambda sets: pytrees.at(sets, (0, 0)), sets)
+        zero = np.int32(0)
+        return jax.eval_shape(
+            lambda members: pytrees.at(self._parameters_of(members, None, zero), (0, 0)),
+            self.shapes,
+        )
 
-    def start(self, found: Start) -> Members:
+    def start(self, found: Start) -> Any:
         """Starts the members."""
         where = self.devices.of_members(self.shapes)
-        program = jax.jit(self._traced(self._started), out_shardings=where)
-        members: Members = program(*self._arguments(found))
-        return members
+        return self._compiled(self._started, out_shardings=where)(*self._arguments(found))
 
     def _arguments(self, found: Start) -> tuple[Any, ...]:
         """The arguments of the program that starts members."""
@@ -123,50 +126,46 @@ class Programs:
         numbers, given = self.devices.put_members((self._numbers, given))
         return numbers, given, found.shared, self.algorithm.feed.fixed
 
-    def advance(
-        self, members: Members, shared: Any, first: int, count: int
-    ) -> tuple[Members, Told]:
-        """Takes `count` steps from `first`; nothing is waited for."""
+    def advance(self, members: Members, shared: Any, first: int, count: int) -> Any:
+        """Takes `count` steps from `first`; nothing is waited for.
+
+        Returns:
+            The members, and what is `Told`.
+        """
         feed = self.algorithm.feed
         sent = feed.send(first, count, self.length)
         return self.take_steps(members, shared, feed.fixed, sent, np.int32(first), np.int32(count))
 
-    def change(self, which: Between, members: Members, shared: Any, step: int) -> Members:
+    def change(self, which: Between, members: Members, shared: Any, step: int) -> Any:
         """Does what is due after a step."""
         if which.on_host:
             state = self.devices.fetch_members(members.state)
-            state = self.devices.put_members(which.change(step, state))
-            return members._replace(state=state)
+            return members._replace(state=self.devices.put_members(which.change(step, state)))
         data = which.data and which.data.fixed
         return self._change(which, members, shared, data, np.int32(step))
 
-    def parameters(self, members: Members, shared: Any, step: int) -> Any:
-        """What predicts now, [num_places, K, ...], on the devices."""
-        return self._parameters(members, shared, np.int32(step))
-
-    def saved(self, members: Members) -> dict[str, Any]:
+    def saved(self, members: Members) -> ByName:
         """Returns members by the paths of their leaves, [num_places, ...]; without empty ones."""
         leaves = jax.tree.leaves_with_path(members)
-        return {_name(path): leaf for path, leaf in leaves if leaf.size}
+        return {path_name(path): leaf for path, leaf in leaves if leaf.size}
 
-    def restored(self, arrays: Mapping[str, Any]) -> Members:
+    def restored(self, arrays: ByName) -> Any:
         """The inverse of `saved`, on any devices, which may pad other axes, too.
 
         Raises:
             ValueError: The arrays are of other members.
         """
 
-        def one(path: Any, leaf: Any) -> np.ndarray:
-            sizes = leaf.shape[1:]
-            found = arrays[_name(path)] if leaf.size else np.zeros((1, *sizes), leaf.dtype)
-            if len(found.shape) != leaf.ndim or found.dtype != leaf.dtype:
-                raise ValueError(f"{_name(path)} has the shape {found.shape}, not {leaf.shape}")
-            if leaf.size and found.shape[1:] == sizes:
+        def one(path: Any, leaf: Any) -> Any:
+            found = arrays[path_name(path)] if leaf.size else np.zeros(leaf.shape, leaf.dtype)
+            if found.dtype != leaf.dtype:
+                raise ValueError(f"{path_name(path)} is {found.dtype}, not {leaf.dtype}")
+            if found.shape[1:] == leaf.shape[1:]:
                 return found
-            padded = np.zeros((self.devices.num_members, *sizes), leaf.dtype)
-            common = (slice(None), *map(slice, np.minimum(found.shape[1:], sizes)))
-            padded[common] = np.asarray(found)[common]
-            return padded
+            whole = np.zeros((self.devices.num_members, *leaf.shape[1:]), leaf.dtype)
+            common = tuple(map(slice, np.minimum(found.shape, whole.shape)))
+            whole[common] = np.asarray(found)[common]
+            return whole
 
         return self.devices.put_members(jax.tree.map_with_path(one, self.shapes))
 
@@ -175,38 +174,33 @@ class Programs:
     def _now(self, member: Members, step: Any, shared: Any) -> Now:
         return Now(member.number, step, self._key(member.number), shared)
 
-    def _key(self, number: jax.Array) -> jax.Array:
+    def _key(self, number: Array) -> Array:
         return jax.random.fold_in(jax.random.key(self._seed), number)
 
-    def _batch(
-        self, fixed: Any, sent: Any, i: Any, step: Any
-    ) -> tuple[Any, int | None, Callable[..., Any]]:
-        """What is mapped of a step's batch, over which axis, and how a member reads it."""
-        feed = self.algorithm.feed
-        sent = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, 0, False), sent)
-        if feed.per_member:
-            axis = 0 if feed.per_member else None
-            return sent, axis, lambda one, key: feed.read(fixed, one, step, key)
-        return feed.read(fixed, sent, step), None, lambda one, key: one
+    def _started(self, numbers: Any, given: Any, shared: Any, fixed: Any) -> Any:
+        zero, active = jnp.int32(0), jnp.int8(Status.ACTIVE)
+        init = self.algorithm.init
+        return self.devices.map_members(
+            lambda number, given: Members(
+                number,
+                active,
+                zero,
+                init(Now(number, zero, self._key(number), shared, given), fixed),
+            )
+        )(numbers, given)
 
-    def _started(self, numbers: jax.Array, given: Any, shared: Any, fixed: Any) -> Members:
-        def of_member(number: jax.Array, given: Any) -> Members:
-            now = Now(number, jnp.int32(0), self._key(number), shared, given)
-            state = self.algorithm.init(now, fixed)
-            return Members(number, jnp.int8(Status.ACTIVE), jnp.int32(0), state)
-
-        return self.devices.map_members(of_member)(numbers, given)
-
-    def _step(
-        self, members: Members, shared: Any, fixed: Any, sent: Any, i: Any, step: Any
-    ) -> tuple[Members, dict[str, jax.Array], dict[str, jax.Array]]:
-        """One step of all members: they, their scalars, and those of all together."""
+    def _step(self, members: Members, shared: Any, fixed: Any, sent: Any, i: Any, step: Any) -> Any:
+        """One step of all members: they, and scalars of each and of all together."""
         algorithm = self.algorithm
-        batch, axis, read = self._batch(fixed, sent, i, step)
+        feed = algorithm.feed
+        sent = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, 0, False), sent)
+        batch = sent if feed.per_member else feed.read(fixed, sent, step)
 
         def of_member(member: Members, batch: Any) -> tuple[Members, Info]:
             now = self._now(member, step, shared)
-            state, info = algorithm.step(now, member.state, read(batch, now.key))
+            if feed.per_member:
+                batch = feed.read(fixed, batch, step, now.key)
+            state, info = algorithm.step(now, member.state, batch)
             takes = active = member.status == Status.ACTIVE
             status = member.status
             if info.ok is not None:
@@ -217,21 +211,22 @@ class Programs:
                 info = info._replace(scalars=scalars)
             return Members(member.number, status, member.taken + takes, state), info
 
-        members, info = self.devices.map_members(of_member, (0, axis))(members, batch)
+        axes = 0, 0 if feed.per_member else None
+        members, info = self.devices.map_members(of_member, axes)(members, batch)
         of_all = {}
         if algorithm.together is not None:
             live = (members.status != Status.NON_FINITE) & ~self.devices.is_padding
             of_all = algorithm.together(info.rows, live, batch)
-        return members, info.scalars, of_all
+        return members, (info.scalars, of_all)
 
     def _take_steps(
         self, members: Members, shared: Any, fixed: Any, sent: Any, first: Any, count: Any
     ) -> tuple[Members, Told]:
         """Takes `count` steps, of which the scalars are [length, ...]."""
-        keep = self.algorithm.keep
+        keep: Any = self.algorithm.keep
         run = self.algorithm.run
         if self.length == 1 and run is None:  # Without a loop, in which XLA:CPU convolves slowly.
-            members, *said = self._step(members, shared, fixed, sent, 0, first)
+            members, said = self._step(members, shared, fixed, sent, 0, first)
             scalars, of_all = pytrees.at(said, None)
             return self._placed(members), Told(scalars, of_all, None, members.status)
 
@@ -240,27 +235,31 @@ class Programs:
 
         def one(i: Any, carry: Any) -> Any:
             members, said, kept = carry
-            members, *new = take_step(members, shared, fixed, sent, i, first + i)
+            members, new = take_step(members, shared, fixed, sent, i, first + i)
             said = jax.tree.map(
                 lambda all_, leaf: jax.lax.dynamic_update_index_in_dim(all_, leaf, i, 0), said, new
             )
-            if keep is not None and kept is not None:
+            if kept is not None:
                 before = keep.before(first + i)
                 place = before - keep.before(first)
-
-                def put(kept: Any) -> Any:
-                    sets = self._parameters_of(members, shared, first + i + 1)
-                    return jax.tree.map(lambda all_, leaf: all_.at[place].set(leaf), kept, sets)
-
-                kept = jax.lax.cond(keep.before(first + i + 1) > before, put, lambda k: k, kept)
+                kept = jax.lax.cond(
+                    keep.before(first + i + 1) > before,
+                    lambda kept: jax.tree.map(
+                        lambda all_, leaf: all_.at[place].set(leaf),
+                        kept,
+                        self._parameters_of(members, shared, first + i + 1),
+                    ),
+                    lambda kept: kept,
+                    kept,
+                )
             return members, said, kept
 
-        def zeros(number: int, of_one: Callable[[Members], Any]) -> Any:
+        def zeros(number: int, of_one: Function) -> Any:
             shapes = jax.eval_shape(of_one, members)
             return jax.tree.map(lambda leaf: jnp.zeros((number, *leaf.shape), leaf.dtype), shapes)
 
         start = jnp.zeros_like(first)
-        said = zeros(self.length, lambda m: [*take_step(m, shared, fixed, sent, start, first)[1:]])
+        said = zeros(self.length, lambda m: take_step(m, shared, fixed, sent, start, first)[1])
         kept = None
         if self.num_kept:
             kept = zeros(self.num_kept, lambda m: self._parameters_of(m, shared, first))
@@ -268,45 +267,40 @@ class Programs:
             members, said, kept = jax.lax.fori_loop(start, count, one, (members, said, kept))
         else:
             keys = jax.vmap(self._key)(members.number)
-            end = first + count
-            state, said[0], kept = run(
-                members.number, keys, members.state, shared, fixed, said[0], kept, first, end
+            span = first, first + count
+            state, scalars, kept = run(
+                members.number, keys, members.state, shared, fixed, said[0], kept, *span
             )
-            members = members._replace(state=state)
+            members, said = members._replace(state=state), (scalars, said[1])
         return self._placed(members), Told(said[0], said[1], kept, members.status)
 
-    def _placed(self, members: Members) -> Members:
+    def _placed(self, members: Members) -> Any:
         """Members where they lie: the compiler might choose otherwise for what comes out."""
         return jax.lax.with_sharding_constraint(members, self.devices.of_members(members))
 
     def _parameters_of(self, members: Members, shared: Any, step: Any) -> Any:
-        def of_member(member: Members) -> Any:
-            if self.algorithm.parameters is None:
-                return pytrees.at(member.state.variables, None)
-            return self.algorithm.parameters(self._now(member, step, shared), member.state)
-
-        return self.devices.map_members(of_member)(members)
+        parameters = self.algorithm.parameters or _variables
+        return self.devices.map_members(
+            lambda member: parameters(self._now(member, step, shared), member.state)
+        )(members)
 
     def _change_members(
         self, which: Between, members: Members, shared: Any, data: Any, step: Any
-    ) -> Members:
-        if which.of_all:
-            keys = jax.vmap(self._key)(members.number)
-            now = Now(members.number, step, keys, shared)
-            state, status = which.change(now, members.state, members.status, data)
-            return self._placed(members._replace(state=state, status=jnp.asarray(status, jnp.int8)))
-
-        def of_member(member: Members, data: Any) -> Members:
+    ) -> Any:
+        def of_member(member: Members, data: Any) -> Any:
             changed = which.change(self._now(member, step, shared), member.state, data)
             active = member.status == Status.ACTIVE
-            before = member.state, member.status
-            state, status = pytrees.where(active, changed, before)
-            return member._replace(state=state, status=status.astype(jnp.int8))
+            return pytrees.where(active, changed, (member.state, member.status))
 
-        axis = 0 if which.data is not None and which.data.per_member else None
-        return self._placed(self.devices.map_members(of_member, (0, axis))(members, data))
+        if which.of_all:
+            now = Now(members.number, step, jax.vmap(self._key)(members.number), shared)
+            state, status = which.change(now, members.state, members.status, data)
+        else:
+            state, status = self.devices.map_members(of_member, (0, None))(members, data)
+        status = jnp.asarray(status, jnp.int8)
+        return self._placed(members._replace(state=state, status=status))
 
 
-def _name(path: Any) -> str:
-    """The name of a leaf in a checkpoint."""
-    return jax.tree_util.keystr(path, simple=True, separator="/")
+def _variables(now: Now, state: Any) -> Any:
+    """The parameters of members whose variables predict."""
+    return pytrees.at(state.variables, None)

@@ -10,16 +10,17 @@ product. Accelerators, which are fast at plain products, get one group with ever
 """
 
 import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.sharding import Mesh
 
 from ensemble.data.batches import normalise
 from ensemble.data.source import Examples, Source
+from ensemble.pytrees import Function
 from ensemble.sharding import transfer
 from ensemble.sharding.chainwise import make_chainwise
 from ensemble.sharding.mesh import DATA, by_rows, named_sharding, spec
@@ -45,15 +46,15 @@ class Block(NamedTuple):
         targets: [G, B] int32; -1 in the rows that pad.
     """
 
-    features: jax.Array
-    inputs: jax.Array
-    inputs_transposed: jax.Array | None
-    targets: jax.Array
+    features: Array
+    inputs: Array
+    inputs_transposed: Array | None
+    targets: Array
 
 
 def place_blocks(
     dataset: Source, split: Examples, mesh: Mesh, in_blocks: bool | None = None
-) -> tuple[Block, ...]:
+) -> Any:
     """Normalises the examples, groups them, and spreads every group evenly over the shards.
 
     Args:
@@ -76,19 +77,23 @@ def place_blocks(
     over_examples = named_sharding(mesh, None, "example")
 
     def place_block(alike: list[Group]) -> Block:
-        num_places = transfer.padded_size(len(alike[0][0]), mesh, DATA)
-        pad = functools.partial(transfer.pad, size=num_places)
+        pad = functools.partial(
+            transfer.pad, size=transfer.padded_size(len(alike[0][0]), mesh, DATA)
+        )
+        put = transfer.put
         rows = np.stack([pad(normalised(examples)[:, features]) for examples, features in alike])
-        labels = [split.targets[examples].astype(np.int32) for examples, _ in alike]
-        features = np.stack([features for _, features in alike]).astype(np.int32)
-        transposed = np.ascontiguousarray(rows.swapaxes(1, 2))
+        labels = [pad(split.targets[one].astype(np.int32), fill=-1) for one, _ in alike]
+        numbers = np.stack([features for _, features in alike]).astype(np.int32)
+        transposed: Any = None
+        if in_blocks:
+            transposed = np.ascontiguousarray(rows.swapaxes(1, 2))
+            transposed = put(transposed, named_sharding(mesh, None, None, "example"))
+        by_example = over_examples if in_blocks else by_rows(over_examples, 3)
         return Block(
-            features=transfer.put(features, named_sharding(mesh)),
-            inputs=transfer.put(rows, over_examples if in_blocks else by_rows(over_examples, 3)),
-            inputs_transposed=transfer.put(transposed, named_sharding(mesh, None, None, "example"))
-            if in_blocks
-            else None,
-            targets=transfer.put(np.stack([pad(one, fill=-1) for one in labels]), over_examples),
+            put(numbers, named_sharding(mesh)),
+            put(rows, by_example),
+            transposed,
+            put(np.stack(labels), over_examples),
         )
 
     return tuple(place_block(alike) for alike in round_up(groups, num_features))
@@ -101,9 +106,7 @@ def with_bias(dataset: Source, split: Examples, examples: Any) -> np.ndarray:
     return np.pad(rows, ((0, 0), (0, 1)), constant_values=1)
 
 
-def make_value_and_grad(
-    mesh: Mesh,
-) -> Callable[[Any, tuple[Block, ...]], tuple[jax.Array, Any]]:
+def make_value_and_grad(mesh: Mesh) -> Function:
     """Returns `(params, blocks) -> (log likelihood of all examples, its gradient)`.
 
     Vmapped over chains, the function computes all of them at once, spread over the mesh of
@@ -113,7 +116,7 @@ def make_value_and_grad(
     rows: Any = spec(None, "example")
     of_block: Any = spec(), rows, spec(None, None, "example"), rows
 
-    def of_chains(params: Any, blocks: tuple[Block, ...], chains: str | None) -> Any:
+    def of_chains(params: Any, blocks: Any, chains: Any) -> Any:
         mapped = jax.shard_map(
             _value_and_grad_on_shard,
             mesh=mesh,
@@ -127,21 +130,19 @@ def make_value_and_grad(
     return make_chainwise(of_chains, mesh)
 
 
-def join_bias(params: Any) -> jax.Array:
+def join_bias(params: Any) -> Array:
     """The parameters of a logistic regression as one matrix [F + 1, C], the bias last."""
     (layer,) = params.values()
     return jnp.concatenate([layer["kernel"], layer["bias"][None]])
 
 
-def split_bias(matrix: jax.Array, like: Any) -> Any:
+def split_bias(matrix: Array, like: Any) -> Any:
     """The inverse of `join_bias`: a tree whose layer has the name that it has in another one."""
     (name,) = like
     return {name: {"kernel": matrix[:-1], "bias": matrix[-1]}}
 
 
-def _value_and_grad_on_shard(
-    params: jax.Array, blocks: tuple[Block, ...]
-) -> tuple[jax.Array, jax.Array]:
+def _value_and_grad_on_shard(params: Array, blocks: Any) -> Any:
     """The log likelihood [c] of c chains and its gradient [c, F + 1, C], of params like it."""
     num_chains, num_rows, num_outputs = params.shape
     # Classes before chains: what is summed over classes is then added up in whole vectors.
@@ -159,13 +160,13 @@ def _value_and_grad_on_shard(
 
 
 def _add_group(
-    sums: tuple[jax.Array, jax.Array],
-    weights: jax.Array,
-    features: jax.Array,
-    inputs: jax.Array,
-    inputs_transposed: jax.Array | None,
-    targets: jax.Array,
-) -> tuple[jax.Array, jax.Array]:
+    sums: Any,
+    weights: Array,
+    features: Array,
+    inputs: Array,
+    inputs_transposed: Array | None,
+    targets: Array,
+) -> Any:
     """Adds the log likelihood [c] and the gradient [F + 1, C * c] of a group to those before.
 
     Args:
@@ -201,7 +202,7 @@ def _add_group(
     return value, grads
 
 
-def _contract_rows(left: jax.Array, right: jax.Array) -> jax.Array:
+def _contract_rows(left: Array, right: Array) -> Array:
     """left' right. TPUs and TF32 would round the products to some 3 digits, which are nats here."""
     return jax.lax.dot_general(left, right, (((0,), (0,)), ((), ())), precision="highest")
 
@@ -233,20 +234,18 @@ def group_by_support(active: np.ndarray, group_size: int) -> list[Group]:
             is_left = is_left[is_left]
         num_outside = np.where(is_left, num_active, _TAKEN)  # Features that an example would add.
         is_feature = np.zeros(active.shape[1], bool)
-        taken = _smallest(num_outside, 1)
-        examples = [numbers[taken]]
-        while True:
+        examples: list[np.ndarray] = []
+        while missing:
+            size = max(1, group_size // 256) if examples else 1
+            taken = _smallest(num_outside, min(missing, size))
             is_left[taken] = False
             num_outside[taken] = _TAKEN
+            examples.append(numbers[taken])
+            missing -= len(taken)
             added = active[examples[-1]].any(axis=0) & ~is_feature
             is_feature |= added
-            missing -= len(taken)
-            if not missing:
-                break
             for feature in np.flatnonzero(added):
                 num_outside -= by_feature[feature]
-            taken = _smallest(num_outside, min(missing, max(1, group_size // 256)))
-            examples.append(numbers[taken])
         groups.append((np.sort(np.concatenate(examples)), np.flatnonzero(is_feature)))
     return groups
 
@@ -269,7 +268,7 @@ def round_up(groups: list[Group], num_features: int) -> list[list[Group]]:
     Returns:
         The groups, those with as many examples and features together.
     """
-    alike: dict[tuple[int, int], list[Group]] = {}
+    alike: Any = {}
     size = 0
     for examples, features in sorted(groups, key=lambda group: -len(group[1])):
         if len(features) < _MIN_SHARE * size or not size:

@@ -4,14 +4,14 @@ import dataclasses
 import functools
 import logging
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
+from jax import Array
 from jax.sharding import Mesh
+from ml_collections import FrozenConfigDict
 
 from ensemble import likelihoods, networks, pytrees
 from ensemble.config import settings
@@ -30,6 +30,7 @@ from ensemble.networks import FLOAT32, facts
 from ensemble.networks.logistic_regression import LogisticRegression
 from ensemble.notes import note
 from ensemble.priors import Prior, log_prior, parse_prior, sample_prior
+from ensemble.pytrees import ByName
 from ensemble.task import Aux, DrawSections, OwnLogLikelihood
 
 if TYPE_CHECKING:
@@ -69,11 +70,11 @@ class Supervised:
         return self.dataset.sizes["train"]
 
     @property
-    def sizes(self) -> Mapping[str, int]:
+    def sizes(self) -> Any:
         """Examples of each split, `train` first."""
         return self.dataset.sizes
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> ByName:
         """Returns what a checkpoint says of what was learned, JSON-ready.
 
         A program that predicts knows the inputs by it. Another `fingerprint` is another task, and
@@ -101,7 +102,7 @@ class Supervised:
         """
         return 1
 
-    def compared(self, ensemble: Any) -> dict[str, Any]:
+    def compared(self, ensemble: Any) -> ByName:
         """Entries of results.json that lay the result, an `Ensemble`, beside another."""
         return {}
 
@@ -126,7 +127,7 @@ class Supervised:
         return facts.traits(self.network, self.dataset.input_shape)
 
     @functools.cached_property
-    def output_layer(self) -> dict[str, Any] | None:
+    def output_layer(self) -> ByName | None:
         """The dense layer that makes the outputs, as of `facts.output_layer`."""
         return facts.output_layer(self.network, self.dataset.input_shape)
 
@@ -135,7 +136,7 @@ class Supervised:
         """Whether the likelihood has parameters of its own."""
         return bool(jax.eval_shape(self.likelihood.init, jax.eval_shape(jax.random.key, 0)))
 
-    def init_variables(self, rng_key: jax.Array) -> Variables:
+    def init_variables(self, rng_key: Array) -> Variables:
         """Starts the variables of one network and of the likelihood; the key is typed or raw."""
         variables = self.network.init(rng_key, jnp.ones((1, *self.dataset.input_shape)))
         if WIDTH in self.beside:
@@ -153,11 +154,11 @@ class Supervised:
         """The shapes of one network's parameters."""
         return jax.eval_shape(self.init_variables, jax.random.key(0))["params"]
 
-    def log_prior(self, params: Any) -> jax.Array:
+    def log_prior(self, params: Any) -> Array:
         """Returns log p(params) up to a constant, nats; zero without a prior."""
         return log_prior(self.priors, params)
 
-    def sample_prior(self, rng_key: jax.Array) -> Any:
+    def sample_prior(self, rng_key: Array) -> Any:
         """Draws the parameters of one network from the prior.
 
         Raises:
@@ -167,7 +168,7 @@ class Supervised:
 
     # The likelihood.
 
-    def prepare(self, inputs: jax.Array) -> jax.Array:
+    def prepare(self, inputs: Array) -> Array:
         """Normalises raw inputs [N, ...] on the device: what the network sees."""
         if getattr(self.network, "takes_raw_inputs", False):
             return inputs.astype(jnp.float32)
@@ -176,10 +177,10 @@ class Supervised:
     def outputs(
         self,
         variables: Variables,
-        inputs: jax.Array,
+        inputs: Array,
         train: bool = False,
-        rng_key: jax.Array | None = None,
-    ) -> tuple[jax.Array, Mapping[str, Any], Variables]:
+        rng_key: Array | None = None,
+    ) -> tuple[Array, ByName, Variables]:
         """Runs the network.
 
         Args:
@@ -191,7 +192,7 @@ class Supervised:
         Returns:
             Outputs [B, K], the likelihood's own parameters, and the network's state.
         """
-        own: Mapping[str, Any] = {}
+        own: ByName = {}
         if self._has_own:
             own = variables["params"][OWN]
             variables = {**variables, "params": pytrees.without(variables["params"], OWN)}
@@ -207,11 +208,11 @@ class Supervised:
     def log_likelihood(
         self,
         variables: Variables,
-        inputs: jax.Array,
-        targets: jax.Array,
+        inputs: Array,
+        targets: Array,
         train: bool = False,
-        rng_key: jax.Array | None = None,
-    ) -> tuple[jax.Array, Aux]:
+        rng_key: Array | None = None,
+    ) -> tuple[Array, Aux]:
         """Log p(target | input, variables) of one member.
 
         Args:
@@ -228,9 +229,7 @@ class Supervised:
         log_prob = self.likelihood.log_prob(own, outputs, targets)
         return log_prob, Aux(self.likelihood.predict(own, outputs), state, outputs)
 
-    def predict(
-        self, variables: Variables, inputs: jax.Array, rng_key: jax.Array | None = None
-    ) -> dict[str, jax.Array]:
+    def predict(self, variables: Variables, inputs: Array, rng_key: Array | None = None) -> ByName:
         """The predictive distribution of one member for raw inputs [N, ...].
 
         With a key the network draws its noise once, for all inputs together: what is said of one
@@ -240,12 +239,10 @@ class Supervised:
         if rng_key is None:
             outputs, own, _ = self.outputs(variables, seen)
         else:
-
-            def of_one(one: jax.Array) -> jax.Array:
-                return self.outputs(variables, one[None], rng_key=rng_key)[0][0]
-
             own = variables["params"][OWN] if self._has_own else {}
-            outputs = jax.vmap(of_one)(seen)
+            outputs = jax.vmap(
+                lambda one: self.outputs(variables, one[None], rng_key=rng_key)[0][0]
+            )(seen)
         predicted = self.likelihood.predict(own, outputs)
         if WIDTH in variables and self.likelihood.can_be_tempered:
             predicted = self.likelihood.tempered(predicted, variables[WIDTH]["factor"])
@@ -292,7 +289,7 @@ class Supervised:
         )
 
 
-def create(config: ml_collections.FrozenConfigDict, data: "Given | None") -> Supervised:
+def create(config: FrozenConfigDict, data: "Given | None") -> Supervised:
     """Makes the task of a run.
 
     Args:
@@ -310,7 +307,7 @@ def create(config: ml_collections.FrozenConfigDict, data: "Given | None") -> Sup
     return task
 
 
-def _corrected(likelihood: Any, dataset: Source, config: ml_collections.FrozenConfigDict) -> Any:
+def _corrected(likelihood: Any, dataset: Source, config: FrozenConfigDict) -> Any:
     """The likelihood, whose predictions are corrected for the class weights of a run."""
     spec = config.get("class_weights", "none")
     if spec == "none" or not dataset.class_names:
@@ -328,7 +325,7 @@ def _corrected(likelihood: Any, dataset: Source, config: ml_collections.FrozenCo
     return type(likelihood)(likelihood.class_names, weights)
 
 
-def restore(config: Mapping[str, Any], description: Mapping[str, Any], params: Any) -> Supervised:
+def restore(config: ByName, description: ByName, params: Any) -> Supervised:
     """Makes the task of a workdir, to predict with.
 
     Args:
@@ -340,23 +337,23 @@ def restore(config: Mapping[str, Any], description: Mapping[str, Any], params: A
         InputError: the network cannot be loaded, or has other parameters.
     """
     likelihood = likelihoods.from_dict(config["likelihood"], description)
-    quantiles = description.get("quantiles")
-    network = create_network(config, likelihood, quantiles and np.asarray(quantiles, np.float32))
-    task = Supervised(described_dataset(description), network, likelihood)
-    wrong = f"config.model={config['model']!r}, with inputs {task.dataset.input_shape},"
+    dataset = described_dataset(description)
+    network = create_network(config, likelihood, dataset.quantiles)
+    task = Supervised(dataset, network, likelihood)
+    what = f"config.model={config['model']!r}, with inputs {dataset.input_shape},"
     remedy = "give the network and the config file of the run"
     try:
         expected = task.params_shapes()
     except Exception as error:  # A network is a program, and may raise anything.
-        raise InputError(f"{wrong} failed {in_own_code(error)}; {remedy}") from None
+        raise InputError(f"{what} failed {in_own_code(error)}; {remedy}") from None
     found = jax.tree.map(lambda leaf: (leaf.shape[1:], leaf.dtype.kind), params)
     if found != jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype.kind), expected):
-        raise InputError(f"{wrong} has other parameters than the checkpoint or the draws; {remedy}")
+        raise InputError(f"{what} has other parameters than the checkpoint or the draws; {remedy}")
     return task
 
 
 def create_network(
-    config: Mapping[str, Any], likelihood: Likelihood, quantiles: np.ndarray | None = None
+    config: ByName, likelihood: Likelihood, quantiles: np.ndarray | None = None
 ) -> Network:
     """Makes the network that a configuration names, for the outputs that a likelihood needs.
 
@@ -371,15 +368,14 @@ def create_network(
         InputError: it cannot be loaded, or does not take its settings.
     """
     dtype = config.get("dtype", FLOAT32)  # Samplers have no such key.
-    packed = config.get("packed_ensemble")  # Other methods have no such keys.
     packing = None
-    if packed is not None:
+    if packed := config.get("packed_ensemble"):  # Other methods have no such keys.
         packing = networks.Packing(config["num_estimators"], packed["alpha"], packed["gamma"])
     own = settings("model", config)
     return networks.create(config["model"], likelihood.num_outputs, own, dtype, quantiles, packing)
 
 
-def check_network(task: Supervised, config: Mapping[str, Any]) -> None:
+def check_network(task: Supervised, config: ByName) -> None:
     """Refuses a network that cannot take the data, before training is compiled.
 
     Raises:
@@ -391,11 +387,12 @@ def check_network(task: Supervised, config: Mapping[str, Any]) -> None:
     inputs = jax.ShapeDtypeStruct((2, *dataset.input_shape), dataset.input_dtype)
     expected = (2, likelihood.num_outputs)
 
-    def forward(rng_key: jax.Array, inputs: jax.Array) -> jax.Array:
-        return task.outputs(task.init_variables(rng_key), task.prepare(inputs))[0]
-
     try:
-        shape = jax.eval_shape(forward, jax.random.key(0), inputs).shape
+        shape = jax.eval_shape(
+            lambda key, inputs: task.outputs(task.init_variables(key), task.prepare(inputs))[0],
+            jax.random.key(0),
+            inputs,
+        ).shape
         if shape == expected:
             _ = task.traits  # A step of training, too.
     except InputError:
@@ -428,7 +425,7 @@ _MAX_COMPUTED = 1 << 26
 # Data.
 
 
-def load_source(config: ml_collections.FrozenConfigDict, data: "Given | None") -> Source:
+def load_source(config: FrozenConfigDict, data: "Given | None") -> Source:
     """Loads what a run learns from.
 
     Args:
@@ -441,16 +438,13 @@ def load_source(config: ml_collections.FrozenConfigDict, data: "Given | None") -
     request = request_of(config, config.data_dir or None)._replace(prepares=True)
     dataset = load(config.dataset, request) if data is None else data.source(request)
     if dataset.table is not None:
-        lines = "\n".join(f"  {line}" for line in dataset.table.lines())
-        columns = f"What was made of the columns of {shown(dataset.name)}:\n{lines}"
-        logger.info("%s", columns, extra={"stays": True})
+        lines = [f"What was made of the columns of {shown(dataset.name)}:", *dataset.table.lines()]
+        logger.info("%s", "\n  ".join(lines), extra={"stays": True})
     if config.get("scaler") == "robust":
         dataset = with_robust_scaling(dataset)
     if networks.takes_quantiles(settings("model", config)):
         dataset = with_quantiles(dataset)
-    if data is not None:
-        return dataset
-    models = models_of(config.dataset)
+    models = models_of(config.dataset) if data is None else ()
     if models and config.model not in models:
         raise InputError(
             f"config.model={config.model!r} must be {' or '.join(models)} for {dataset.name}"
@@ -458,7 +452,7 @@ def load_source(config: ml_collections.FrozenConfigDict, data: "Given | None") -
     return dataset
 
 
-def request_of(config: Mapping[str, Any], data_dir: str | None) -> Request:
+def request_of(config: ByName, data_dir: str | None) -> Request:
     """How a configuration, nested or not, asks for data; some tasks have no keys of tables.
 
     Args:
@@ -482,7 +476,7 @@ def request_of(config: Mapping[str, Any], data_dir: str | None) -> Request:
     )
 
 
-def make_likelihood(dataset: Source, config: Mapping[str, Any]) -> Likelihood:
+def make_likelihood(dataset: Source, config: ByName) -> Likelihood:
     """Makes the likelihood of a data set's targets.
 
     Args:
@@ -492,21 +486,19 @@ def make_likelihood(dataset: Source, config: Mapping[str, Any]) -> Likelihood:
     Raises:
         InputError: the name is unknown, or the targets are none that the likelihood can have.
     """
-    targets = dataset.targets("train")
-    class_names = dataset.class_names or ()
+    name, targets = config["likelihood"], dataset.targets("train")
     own = settings("likelihood", config)
-    found = likelihoods.from_data(config["likelihood"], targets, class_names, **own)
-    kind: Any = likelihoods.named(config["likelihood"])
-    if hasattr(kind, "check_targets"):
-        for split in dataset.sizes:
-            kind.check_targets(dataset.targets(split), split)
+    found = likelihoods.from_data(name, targets, dataset.class_names or (), **own)
+    for split in dataset.sizes:
+        found.check_targets(dataset.targets(split), split)
     return found
 
 
-def described_dataset(description: Mapping[str, Any]) -> Source:
+def described_dataset(description: Any) -> Source:
     """Returns a data set without examples, from what a task's `describe` has kept of it."""
     inputs = np.zeros((0, *description["input_shape"]), description["dtype"])
-    squash, table = description.get("squash"), None
+    scales: Any = {k: np.asarray(description[k], np.float32) for k in _SCALES if k in description}
+    table = None
     if "table" in description:
         from ensemble.data.tables.table import TableForm  # Most data are no tables.
 
@@ -515,8 +507,6 @@ def described_dataset(description: Mapping[str, Any]) -> Source:
         name=description["name"],
         splits={"train": Examples(inputs, np.zeros(0, np.int32))},
         class_names=tuple(description.get("class_names", ())) or None,
-        shift=np.asarray(description["shift"], np.float32),
-        scale=np.asarray(description["scale"], np.float32),
-        squash=squash and np.asarray(squash, np.float32),
         table=table,
+        **scales,
     )

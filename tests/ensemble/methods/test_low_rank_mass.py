@@ -10,7 +10,6 @@ from run_parts import loop_of, stored
 from ensemble.methods import low_rank_mass
 from ensemble.methods.kernels import Settings
 from ensemble.methods.warmup import build_schedule, window_ends
-from ensemble.runtime.loop import Rows
 
 NUM_WIDE = 3
 WIDE = 30.0
@@ -107,7 +106,7 @@ def chains(num_devices):
 
 def resumed(num_devices, step, arrays):
     loop = chains(num_devices)
-    loop.restore(step, arrays, None, Rows(step))
+    loop.restore(step, step, {"members": arrays})
     return loop
 
 

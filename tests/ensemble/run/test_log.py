@@ -38,7 +38,7 @@ def test_what_was_written_after_a_checkpoint_is_cut_off(work):
 def test_other_processes_than_the_main_one_write_nothing(work):
     log = Log(work, on_metrics="json:dumps", is_main=False)
     log.scalars(1, {"a": 0.5})
-    log.histogram(1, "numbers", np.arange(4.0))
+    log.event(1, "histogram", "numbers", np.arange(4.0), "auto")
     log.close()
     assert not work.metrics.exists()
     assert not work.events.exists()
@@ -48,8 +48,7 @@ def test_a_run_that_nobody_keeps_has_no_events(work):
     log = Log(work, has_events=False)
     log.describe({"seed": 0}, ["a"], {})
     log.scalars(1, {"a": 0.5})
-    log.image(1, "picture", np.zeros((2, 2, 3), np.uint8))
-    log.histogram(1, "weights", np.arange(4.0))
+    log.event(1, "histogram", "weights", np.arange(4.0), "auto")
     log.close()
     assert lines(work) == [{"step": 1, "a": 0.5}]
     assert not work.events.exists()

@@ -7,18 +7,18 @@ import pytest
 from run_parts import validated
 
 from ensemble import InputError
-from ensemble.run import opened
+from ensemble.run import loop
 
 
 def test_a_disk_that_is_full_when_checkpoints_are_opened_is_one_line(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(opened, "Checkpointer", refuse)
+    monkeypatch.setattr(loop, "Checkpointer", refuse)
     config = validated({"num_epochs": 1})
     with (
         pytest.raises(InputError, match="free space"),
-        opened.opened(config, str(tmp_path / "run"), False),
+        loop.opened(config, str(tmp_path / "run"), False),
     ):
         pass
 
@@ -26,6 +26,6 @@ def test_a_disk_that_is_full_when_checkpoints_are_opened_is_one_line(tmp_path, m
 def test_a_file_of_the_user_s_is_named_and_not_the_workdir(tmp_path):
     with (
         pytest.raises(InputError, match=r"/elsewhere/rows.npy cannot be used: No such file"),
-        opened.opened(validated({"num_epochs": 1}), str(tmp_path / "run"), False),
+        loop.opened(validated({"num_epochs": 1}), str(tmp_path / "run"), False),
     ):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "/elsewhere/rows.npy")

@@ -72,7 +72,8 @@ def test_keep_says_the_same_inside_and_outside_of_programs():
 def test_a_checkpoint_between_two_lines_holds_their_rows():
     def part(rows, first, count, kept):
         steps = np.arange(first, first + count)
-        rows.append(count, {"a": steps[:, None]}, {"b": steps}, {"x": steps} if kept else None)
+        kept = {"x": steps} if kept else None
+        rows.append(count, scalars={"a": steps[:, None]}, of_all={"b": steps}, kept=kept)
 
     straight = Rows(2)
     broken = Rows(2)
@@ -111,7 +112,7 @@ def test_a_run_goes_on_from_a_checkpoint_on_other_devices(length):
     assert saved["state/x"].shape == (MEMBERS, 4)
     assert not any("nothing" in name for name in saved)
     again = loop_on(8, algorithm)
-    again.restore(5, saved, None, Rows(5))
+    again.restore(5, 5, {"members": saved})
     again.go()
     np.testing.assert_array_equal(positions(again), positions(straight))
 
