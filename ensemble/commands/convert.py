@@ -38,11 +38,9 @@ def main(call: cli.Call) -> None:
             left_out = write_records(given, folder, flags["skip_damaged"], progress.update)
     except InputError as error:  # A key of a configuration is a flag here.
         raise InputError(str(error).replace("config.resize", "--resize")) from error
-    size = sum(file.stat().st_size for file in folder.iterdir())
-    damaged = f", {left_out:,} damaged left out" if left_out else ""
     cli.print_answer(
-        f"{folder}: {total - left_out:,} examples{damaged}, {size / 1e6:,.1f} MB; "
-        f"train with --config.dataset=records:{folder}"
+        f"{folder}: {total - left_out:,} examples, {left_out:,} damaged left out; train with "
+        f"--config.dataset=records:{folder}"
     )
 
 

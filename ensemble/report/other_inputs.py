@@ -132,8 +132,8 @@ def predict(
             file = directory / str(number)
             with write_errors(directory):
                 directory.mkdir(parents=True, exist_ok=True)
-                write_predictive(file, p, name)
-            p, _ = read_predictive(file, run.likelihood)
+                write_predictive(file, p)
+            p = read_predictive(file, run.likelihood)
             done += len(one)
             progress.update(done, {"predicted": name})
             group, *kind = name.split("/")

@@ -67,7 +67,6 @@ def opened(
             work.check_same_run(config)
 
         stop = stack.enter_context(stop_signals())
-        stop.is_kept = workdir is not None
         processes.from_main(open_workdir)
         if workdir is not None and processes.count() > 1:
             _check_is_shared(work)

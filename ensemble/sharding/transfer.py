@@ -116,14 +116,13 @@ def place_split(
         num_blocks: equal ones, into which the examples of a shard can be divided.
     """
     num_places = padded_size(-(-len(targets) // num_blocks), mesh, DATA) * num_blocks
-
-    def padded(tree: Any) -> Any:
-        return jax.tree.map(lambda one: pad(np.asarray(one), num_places, fill=None), tree)
-
-    arrays = padded(inputs), padded(targets), np.arange(num_places) < len(targets)
+    arrays = jax.tree.map(
+        lambda one: pad(np.asarray(one), num_places, fill=None), (inputs, targets)
+    )
     spread = named_sharding(mesh, "example")
     of_inputs = named_sharding(mesh) if whole_inputs else spread
-    placed = PlacedSplit(*put(arrays, (of_inputs, spread, spread)))
+    mask = np.arange(num_places) < len(targets)
+    placed = PlacedSplit(*put((*arrays, mask), (of_inputs, spread, spread)))
     if prepare is None:
         return placed
     return placed._replace(inputs=_prepared(prepare, placed.inputs))

@@ -1,14 +1,12 @@
 """The lines of a run's `metrics.jsonl`, of which a kill or a full disk may have spoiled some."""
 
+import contextlib
 import json
-import logging
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from etils import epath
-
-logger = logging.getLogger("ensemble")
 
 _LARGEST = 1e30
 """Near the largest number that Matplotlib can draw."""
@@ -21,15 +19,10 @@ def read_metrics(path: epath.Path) -> list[dict[str, Any]]:
         Records with a step; null and numbers that no curve can have are NaN.
     """
     records = []
-    num_bad = 0
-    for line in path.read_bytes().splitlines(keepends=True) if path.exists() else ():
-        try:
+    for line in path.read_bytes().splitlines() if path.exists() else ():
+        with contextlib.suppress(Exception):  # A kill or a full disk may have spoiled a line.
             record = _drawable(json.loads(line), math.nan)
             records.append({**record, "step": int(record["step"])})
-        except (ValueError, RecursionError, AttributeError, LookupError, TypeError):
-            num_bad += line.endswith(b"\n")  # Else it is being written.
-    if num_bad:
-        logger.warning("%s is damaged: some of what was measured before is lost.", path)
     return records
 
 

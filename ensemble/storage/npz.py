@@ -11,17 +11,20 @@ import numpy as np
 
 from ensemble.errors import in_one_line
 
+Arrays = dict[str, np.ndarray]
+"""Arrays by name."""
+
 
 def read_arrays(
     file: str | os.PathLike[str] | IO[bytes],
-    limit: int | None = None,
+    limit: float = math.inf,
     prefixes: tuple[str, ...] = ("",),
-) -> dict[str, np.ndarray]:
+) -> Arrays:
     """Reads the arrays of an npz file whose names begin so.
 
     Args:
         file: Path or open file.
-        limit: Bytes that all of its arrays may take; None: any.
+        limit: Bytes that all of its arrays may take.
         prefixes: Beginnings of the names of the arrays to read.
 
     Raises:
@@ -30,7 +33,7 @@ def read_arrays(
     found = {}
     with _errors(), zipfile.ZipFile(file) as archive:
         total = sum(member.file_size for member in archive.infolist())
-        if limit is not None and total > limit:
+        if total > limit:
             raise ValueError(f"its arrays take {total:,} bytes, more than the {limit:,} allowed")
         for member in archive.infolist():
             name = member.filename.removesuffix(".npy")
