@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 __all__ = ["EnsembleClassifier", "EnsembleRegressor"]
 
 _Data = dict[str, Any]
-"""What is learned, as `ensemble.train` takes it."""
-_INPUTS: Mapping[str, Any] = {"dtype": [np.float64, np.float32, np.uint8], "allow_nd": True}
+"""What is learned, or keys of a configuration."""
+_INPUTS: _Data = {"dtype": [np.float64, np.float32, np.uint8], "allow_nd": True}
 """How scikit-learn checks X: images may be whole numbers, all else are floats."""
 _PERIODS = ("log_every_steps", "eval_every_epochs", "checkpoint_every_epochs")
-_DEFAULTS: Mapping[str, Any] = {
+_DEFAULTS: _Data = {
     "train_on_all": True,  # Who scores has held examples back.
     # The run's directory is gone when `fit` returns, so nothing is written before the end.
     **dict.fromkeys(_PERIODS, 10**9),
@@ -197,7 +197,7 @@ class Estimator(BaseEstimator):
             )
         limit_threads(int(found))
 
-    def _settings(self, num_examples: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _settings(self, num_examples: int) -> tuple[_Data, _Data]:
         """Keys of the configuration with the values of defaults, and those that were set.
 
         Raises:
@@ -206,7 +206,7 @@ class Estimator(BaseEstimator):
         params = self.get_params(deep=False)
         usual = {one.name: one.default for one in dataclasses.fields(self)}
         given = by_path(params["config"] or {})
-        defaults: dict[str, Any] = {"dataset": "arrays", **_DEFAULTS}
+        defaults: _Data = {"dataset": "arrays", **_DEFAULTS}
         for key, value in given.items():
             why = _SETTLED.get(key)
             if _PARAMETERS.get(key) in params:
@@ -221,8 +221,7 @@ class Estimator(BaseEstimator):
             if default is not None:
                 defaults[key] = default
             if not np.array_equal(value, default):  # It may be an array.
-                is_list = name in ("hidden", "class_weight")
-                given[key] = self._listed(value) if is_list else value
+                given[key] = self._of_classes(value) if isinstance(value, Mapping) else value
         method = self.method
         own = fields_for({"method": method}) if method in METHODS.names else {}
         if "num_chains" in own:  # A member of a posterior is a chain.
@@ -233,16 +232,12 @@ class Estimator(BaseEstimator):
             defaults["early_stopping_epochs"] = _PATIENCE
         return defaults, {**given, "seed": _seed(params["random_state"])}
 
-    def _listed(self, value: Any) -> Any:
-        """Numbers as the configuration has them, in a list; those of classes by their order."""
-        if isinstance(value, str):
-            return value
-        if isinstance(value, Mapping):
-            try:
-                value = compute_class_weight(value, classes=self.classes_, y=self.classes_)
-            except ValueError as error:
-                raise InputError(f"class_weight={value}: {in_one_line(error)}") from None
-        return np.atleast_1d(value).tolist()
+    def _of_classes(self, weights: Mapping[Any, float]) -> list[float]:
+        """Weights of labels, in the order of the classes."""
+        try:
+            return compute_class_weight(weights, classes=self.classes_, y=self.classes_).tolist()
+        except ValueError as error:
+            raise InputError(f"class_weight={weights}: {in_one_line(error)}") from None
 
 
 def _as_learned(inputs: np.ndarray, offset: Any) -> np.ndarray:
@@ -491,17 +486,11 @@ class EnsembleRegressor(RegressorMixin, Estimator):
 
         Raises:
             NotFittedError: before `fit`.
-            ValueError: X is not like what was learned, or quantiles were, which have no deviation.
+            ValueError: X is not like what was learned.
+            AttributeError: quantiles were learned, which have no deviation.
         """
         found: Any = self.predict_uncertainty(X)
-        if not return_std:
-            return found.point
-        if not hasattr(found.of_target(0), "std"):
-            raise InputError(
-                "return_std=True is for distributions, and likelihood='quantiles' has none: use "
-                "predict_interval"
-            )
-        return found.point, found.std
+        return (found.point, found.std) if return_std else found.point
 
     def predict_quantiles(self, X: ArrayLike, levels: Sequence[float]) -> np.ndarray:
         """Returns quantiles of the mixture of members, [N, Q] or [N, D, Q], in the units of y.

@@ -11,7 +11,7 @@ records. FOLDER must not be there yet.
 import os
 
 from ensemble import cli
-from ensemble.data.catalogue import find_entry, given_examples, prefix_of_path
+from ensemble.data.catalogue import given_examples, prefix_of_path
 from ensemble.data.image_form import parse_size
 from ensemble.data.own_arrays import local_path
 from ensemble.data.records import check_new, write_records
@@ -46,7 +46,5 @@ def main(call: cli.Call) -> None:
 
 def _name(source: str) -> str:
     """The data set that the command line names, which may be a path without a prefix."""
-    is_data = ":" in source and find_entry(source) is not None
-    if not is_data and (is_remote(source) or os.path.exists(local_path(source))):
-        return f"{prefix_of_path(source)}:{source}"
-    return source
+    is_path = is_remote(source) or os.path.exists(local_path(source))
+    return f"{prefix_of_path(source)}:{source}" if is_path else source

@@ -38,8 +38,9 @@ from ensemble.storage.files import write_file
 from ensemble.storage.paths import fresh_file
 from ensemble.storage.workdir import Workdir
 
-Rows = list[dict[str, Any]]
-"""Texts, numbers and truth values of inputs by the names of columns."""
+Row = dict[str, Any]
+"""Texts, numbers or truth values by the names of columns; or columns by these."""
+Rows = list[Row]
 _MAX_PIECE = 1 << 14
 """Inputs whose predictions are in memory together."""
 
@@ -63,7 +64,7 @@ def main(call: cli.Call) -> None:
 
 def _inputs(
     predictor: Ensemble, workdir: str, paths: Sequence[str], id_columns: Sequence[str]
-) -> tuple[dict[str, Any], list[Part]]:
+) -> tuple[Row, list[Part]]:
     """Columns of a table to repeat, and inputs as the network has them.
 
     Raises:
@@ -86,9 +87,9 @@ def _inputs(
 
 def _predicted(
     predictor: Ensemble,
-    kept: dict[str, Any],
+    kept: Row,
     parts: Sequence[Part],
-    columns_of: Callable[[Any], dict[str, Any]],
+    columns_of: Callable[[Any], Row],
 ) -> Iterator[tuple[Rows, Predictive]]:
     """Predicts inputs in pieces, in their order.
 

@@ -19,13 +19,13 @@ from etils import epath
 from ensemble.errors import InputError, in_one_line, logger
 from ensemble.sharding import processes
 from ensemble.storage.files import make_folder
-from ensemble.storage.manifest import Manifest
+from ensemble.storage.manifest import Json, Manifest
 from ensemble.storage.workdir import UNFINISHED, cannot_write, numbers_in
 
 _FULL = [os.strerror(one) for one in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)]
 """What the system says of a disk that is full, or has become so for this user."""
 
-Saved = tuple[dict[str, Any], dict[str, Any]]
+Saved = tuple[Json, Json]
 """Arrays of a checkpoint, a nested dict, and its further content."""
 
 
@@ -58,7 +58,7 @@ class Checkpointer:
         if error is None or processes.count() == 1:
             self.close()
 
-    def save(self, step: int, arrays: Any, meta: dict[str, Any]) -> None:
+    def save(self, step: int, arrays: Any, meta: Json) -> None:
         """Saves in the background; waits for the save before, if that is still going on.
 
         Args:

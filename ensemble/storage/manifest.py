@@ -19,6 +19,8 @@ from ensemble.storage.files import Content, write_file
 from ensemble.storage.npz import Arrays, read_arrays
 
 _lock = threading.Lock()  # A checkpoint is finished in a thread of Orbax's.
+Json = dict[str, Any]
+"""An object of JSON, or what becomes one."""
 _UNREAD = ("_CHECKPOINT_METADATA", "commit_success.txt")
 """Files that Orbax writes last into a checkpoint, and nobody reads here."""
 
@@ -64,10 +66,10 @@ class Manifest:
         """
         self._change({**dict.fromkeys(gone), self._name(path): _digest(source or path)})
 
-    def write(self, path: epath.Path, content: Content | Mapping[str, Any]) -> None:
+    def write(self, path: epath.Path, content: Content | Json) -> None:
         """Writes a file, or a mapping as JSON, in place of an earlier one, and its entry."""
         self._change({self._name(path): None})
-        write_file(path, to_json(content) if isinstance(content, Mapping) else content)
+        write_file(path, to_json(content) if isinstance(content, dict) else content)
         self.add(path)
 
     def remove(self, path: epath.Path) -> None:
@@ -94,7 +96,7 @@ class Manifest:
                 return True
         raise damaged(path)
 
-    def read(self, path: epath.Path) -> dict[str, Any]:
+    def read(self, path: epath.Path) -> Json:
         """Reads a JSON object; empty if there is no such file, or it is unfinished.
 
         Raises:
@@ -135,7 +137,7 @@ def damaged(path: epath.Path) -> InputError:
     )
 
 
-def to_json(content: Mapping[str, Any]) -> str:
+def to_json(content: Json) -> str:
     """Returns a mapping as JSON; NaN and infinities become null."""
     finite = json.loads(json.dumps(content), parse_constant=lambda _: None)
     return json.dumps(finite, indent=2) + "\n"

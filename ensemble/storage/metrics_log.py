@@ -3,16 +3,17 @@
 import contextlib
 import json
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from etils import epath
+
+from ensemble.storage.manifest import Json
 
 _LARGEST = 1e30
 """Near the largest number that Matplotlib can draw."""
 
 
-def read_metrics(path: epath.Path) -> list[dict[str, Any]]:
+def read_metrics(path: epath.Path) -> list[Json]:
     """Reads the records of a `metrics.jsonl`, without damaged ones; none if there is no file.
 
     Returns:
@@ -26,12 +27,12 @@ def read_metrics(path: epath.Path) -> list[dict[str, Any]]:
     return records
 
 
-def as_lines(records: Iterable[Mapping[str, Any]]) -> str:
+def as_lines(records: Iterable[Json]) -> str:
     """Records as the lines of a `metrics.jsonl`, with null for what `read_metrics` makes NaN."""
     return "".join(f"{json.dumps(_drawable(one, None))}\n" for one in records)
 
 
-def _drawable(record: Mapping[str, Any], instead: float | None) -> dict[str, Any]:
+def _drawable(record: Json, instead: float | None) -> Json:
     """A record with another value for null and numbers that no curve can have."""
     return {
         name: instead

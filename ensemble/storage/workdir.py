@@ -4,8 +4,8 @@ import contextlib
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn
+from collections.abc import Iterator
+from typing import NoReturn
 
 import ml_collections
 from etils import epath
@@ -14,7 +14,7 @@ from ensemble.config import FORMAT, build, differences, flatten
 from ensemble.config.pieces import packages
 from ensemble.errors import InputError, in_one_line
 from ensemble.storage.files import locked, write_file
-from ensemble.storage.manifest import Manifest, damaged, to_json
+from ensemble.storage.manifest import Json, Manifest, damaged, to_json
 from ensemble.storage.paths import is_remote, user_path
 
 UNFINISHED = ".orbax-checkpoint-tmp"
@@ -150,7 +150,7 @@ class Workdir:
         if json.loads(text) != before:
             self.manifest.write(self.config, text)
 
-    def read_config(self) -> dict[str, Any] | None:
+    def read_config(self) -> Json | None:
         """Reads config.json, in blocks; None where there is none.
 
         Raises:
@@ -178,7 +178,7 @@ class Workdir:
                 "restore these values or choose another --workdir"
             )
 
-    def _content(self) -> dict[str, Any]:
+    def _content(self) -> Json:
         """The content of config.json; empty where there is none."""
         if not self.config.exists():
             return {}
@@ -193,7 +193,7 @@ class Workdir:
             )
         return content
 
-    def read_report(self) -> dict[str, Any]:
+    def read_report(self) -> Json:
         """Reads results.json; empty where there is none.
 
         Raises:
@@ -228,7 +228,7 @@ class Workdir:
         return found
 
 
-def _checked(content: Mapping[str, Any]) -> dict[str, Any]:
+def _checked(content: Json) -> Json:
     """The configuration in a file, checked and in blocks."""
     return dict(build(content["config"], is_stored=True).config.to_dict())
 
