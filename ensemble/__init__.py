@@ -31,20 +31,19 @@ _EXPORTS = {
     "InputError": "ensemble.errors",
     "TrainingError": "ensemble.errors",
     "Interrupted": "ensemble.errors",
+    "networks": "ensemble.networks",
+    "densities": "ensemble.random_walk.densities",
 }
+"""Where a name is; the last two are modules."""
 
-_MODULES = {"networks": "ensemble.networks", "densities": "ensemble.random_walk.densities"}
-"""Modules by public name."""
-
-__all__ = [*_EXPORTS, *_MODULES]
+__all__ = [*_EXPORTS]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return _imported(_MODULES[name])
     if name not in _EXPORTS:
         raise AttributeError(f"module 'ensemble' has no attribute {name!r}")
-    return getattr(_imported(_EXPORTS[name]), name)
+    module = _imported(_EXPORTS[name])
+    return getattr(module, name, module)
 
 
 def _imported(module: str) -> ModuleType:

@@ -5,7 +5,6 @@ configuration, with a variant after a colon; `--config.KEY=VALUE` sets any key o
 """
 
 import ast
-import errno
 import importlib
 import logging as std_logging
 import os
@@ -21,15 +20,7 @@ from absl import flags, logging
 
 from ensemble.config import Run, build, flatten, pieces
 from ensemble.config.build import all_fields, refuse, unknown_key
-from ensemble.errors import (
-    InputError,
-    Interrupted,
-    ProcessLostError,
-    TrainingError,
-    in_own_code,
-    place_in_own_code,
-    printable,
-)
+from ensemble.errors import InputError, in_own_code, place_in_own_code, printable
 
 FLAGS: Mapping[str, tuple[Any, str]] = {
     "config": (str, "Config file, or name of a bundled one; --config.KEY=VALUE sets a key."),
@@ -198,18 +189,16 @@ class Call(NamedTuple):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `ensemble COMMAND ...`; returns the exit status."""
-    first, *rest = sys.argv if argv is None else argv
-    name, *rest = rest or ["help"]
-    program = "python -m ensemble" if first.endswith("__main__.py") else "ensemble"
+    name, *rest = (sys.argv if argv is None else argv)[1:] or ["help"]
+    if name in COMMANDS:
+        return run(name, [f"ensemble {name}", *rest], f"ensemble {name}")
     if name in (*_HELP, "help"):
         rows = [f"  {one:<16} {command.does}" for one, command in COMMANDS.items()]
-        print("\n".join([f"{program} COMMAND --help, or --version", "", *rows]))
+        print("\n".join(["ensemble COMMAND --help, or --version", "", *rows]))
     elif name == "--version":
         from ensemble import __version__
 
         print(__version__)
-    elif name in COMMANDS:
-        return run(name, [f"{program} {name}", *rest], f"ensemble {name}")
     else:
         _print_line(f"ensemble: unknown command {name!r}. {_nearest(name, COMMANDS)}")
         return 2
@@ -268,35 +257,29 @@ def _run(name: str, argv: Sequence[str], program: str) -> None:
         from ensemble.config.listing import table  # Only where it is printed.
 
         return print_answer(table(built))
-    from ensemble.sharding.signals import in_program  # It imports JAX.
-
-    with in_program(program):
-        importlib.import_module(f"ensemble.commands.{name.replace('-', '_')}").main(call)
+    try:
+        from ensemble.sharding import signals  # It imports JAX.
+    except Exception as error:
+        raise InputError(f"JAX cannot start: {error}; correct the environment") from error
+    signals.program = program
+    importlib.import_module(f"ensemble.commands.{name.replace('-', '_')}").main(call)
 
 
 def _line_of(error: BaseException) -> tuple[int, str]:
     """Exit status and line of an error; without a line it is one of this package."""
-    place = traceback.extract_tb(error.__traceback__)[-1].filename
-    if isinstance(error, InputError | TrainingError | Interrupted | ProcessLostError):
-        return error.exit_status, str(error)
+    if status := getattr(error, "exit_status", 0):
+        return status, str(error)
     if isinstance(error, KeyboardInterrupt):
         return 130, "interrupted; the same command starts again"  # 128 + SIGINT, as of shells.
     if isinstance(error, MemoryError):
         return 1, f"this machine's memory is too small ({error})"
     if isinstance(error, OSError) and error.errno is not None:  # Of the system.
         return 2, f"{error.filename or 'a file'}: {error.strerror or error}"
-    is_import = "jax" not in sys.modules and "/jax/_src/" in place
-    if is_import or str(error).startswith("Unable to initialize backend"):
-        return 2, (
-            f"JAX cannot start: {error}; correct JAX_PLATFORMS, XLA_FLAGS or another variable of "
-            "the environment, or leave it out"
-        )
+    if str(error).startswith("Unable to initialize backend"):
+        return 2, f"JAX cannot start: {error}; correct the environment"
     if place_in_own_code(error):
         logging.debug("%s", "".join(traceback.format_exception(error)))
-        return 2, (
-            f"your code failed {in_own_code(error)}; repair it (--verbosity=1 shows how it was "
-            "called)"
-        )
+        return 2, f"your code failed {in_own_code(error)}; repair it (--verbosity=1 shows more)"
     return 1, ""
 
 
@@ -324,18 +307,15 @@ def parse(command: Command, argv: Sequence[str]) -> Call:
     Raises:
         InputError: A flag is unknown, bad or missing, or there are too many or few arguments.
     """
-    overrides = {found[1]: found[2] for found in map(_KEY.fullmatch, argv) if found}
-    if overrides and not command.has_keys:
-        raise InputError(f"--config.{next(iter(overrides))} is not used here; remove it")
+    keys = [word for word in argv if command.has_keys and _KEY.fullmatch(word)]
+    overrides = {found[1]: found[2] for found in map(_KEY.fullmatch, keys) if found}
     values = _defined(command)
     values.set_gnu_getopt()
     try:
-        rest = values([word for word in argv if not _KEY.fullmatch(word)])[1:]
+        rest = values([word for word in argv if word not in keys])[1:]
     except flags.Error as error:
         name = getattr(error, "flagname", "")
-        key = f"config.{name.removeprefix('config.')}"
-        is_key = command.has_keys and key.partition(".")[2] in all_fields()
-        hint = f"; write --{key}=VALUE" if is_key else ""
+        hint = f"; write --config.{name}=VALUE" * (command.has_keys and name in all_fields())
         raise InputError(" ".join(str(error).split()) + hint) from None
     found = values.flag_values_dict()
     logging.set_verbosity(found.pop("verbosity"))
@@ -344,9 +324,8 @@ def parse(command: Command, argv: Sequence[str]) -> Call:
     missing = [f"--{name}" for name in needed.split() if not found[name]] + arguments[len(rest) :]
     if missing:
         raise InputError(f"{missing[0]} is missing; try {command.example}")
-    extra = [] if "..." in command.arguments else rest[len(arguments) :]
-    if extra:
-        raise InputError(f"{extra[0]!r} is not a flag; try {command.example}")
+    if "..." not in command.arguments and rest[len(arguments) :]:
+        raise InputError(f"{rest[len(arguments)]!r} is not a flag; try {command.example}")
     return Call(found, rest, overrides)
 
 
@@ -415,36 +394,13 @@ def _start_logging() -> None:
     flags.FLAGS.mark_as_parsed()
     logging.use_absl_handler()
     logging.set_verbosity(logging.INFO)
-    logging.get_absl_handler().addFilter(_is_worth_showing)
+    handler = logging.get_absl_handler()
+    handler.addFilter(_is_worth_showing)
     if sys.stderr is not None and sys.stderr.isatty():  # Who logged it when, is for files.
-        logging.get_absl_handler().setFormatter(_OnTerminal())
-    sys.unraisablehook = _print_unraisable
-    warnings.filterwarnings("ignore", _OF_LARGE_IMAGES)
-
-
-_OF_LARGE_IMAGES = r"Image size \(\d+ pixels\) exceeds limit"
-"""Pillow's warning: what memory cannot hold is refused in a line of this project's."""
-
-
-def _print_unraisable(args: Any) -> None:
-    """Prints an error that nobody can catch, but for the echoes of a failed save.
-
-    The first write that fails ends Orbax's event loop; of that each later one then complains, from
-    a thread of TensorStore. Where a disk is full, Python 3.13 says so again of each file that it
-    closes at the end.
-    """
-    error = args.exc_value
-    is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EFBIG)
-    if not is_full and str(error) != "Event loop is closed":
-        sys.__unraisablehook__(args)
-
-
-class _OnTerminal(std_logging.Formatter):
-    """The message alone; a warning says that it is one."""
-
-    def format(self, record: std_logging.LogRecord) -> str:
-        text = super().format(record)
-        return text if record.levelno < std_logging.WARNING else f"Warning: {text}"
+        handler.setFormatter(std_logging.Formatter())
+    # Errors that nobody can catch are echoes of what is raised as well, such as of a full disk.
+    sys.unraisablehook = lambda args: logging.debug("%r", args.exc_value)
+    warnings.filterwarnings("ignore", r"Image size \(\d+ pixels\) exceeds limit")  # Pillow's.
 
 
 def _is_worth_showing(record: std_logging.LogRecord) -> bool:
@@ -453,13 +409,13 @@ def _is_worth_showing(record: std_logging.LogRecord) -> bool:
     Orbax reports each failure from several threads, and asyncio that of each of its tasks, with
     tracebacks; then it is raised: the raised one becomes a line of ours.
     """
-    if record.name == "asyncio":
+    if record.name == "asyncio" or "/orbax/" in record.pathname:
         return False
-    is_own = record.name.partition(".")[0] == "ensemble"  # Wherever the package is installed.
-    if is_own or "site-packages" not in record.pathname:
-        # A table is information; a warning is one line, whatever it quotes.
-        joint = "\n" if record.levelno < std_logging.WARNING else " "
-        record.msg = printable(record.getMessage(), joint)
-        record.args = None
-        return True
-    return record.levelno >= std_logging.WARNING and "orbax" not in record.pathname
+    # Wherever the package is installed.
+    if not record.name.startswith("ensemble") and "site-packages" in record.pathname:
+        return record.levelno >= std_logging.WARNING
+    # A table is information; a warning is one line, whatever it quotes.
+    is_warning = record.levelno >= std_logging.WARNING
+    record.msg = printable(record.getMessage(), " " if is_warning else "\n")
+    record.args = None
+    return True

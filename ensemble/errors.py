@@ -1,5 +1,6 @@
 """The ways in which a run ends early, each with one line for the user and an exit status."""
 
+import logging
 import pathlib
 import sysconfig
 import traceback
@@ -7,6 +8,8 @@ import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+logger = logging.getLogger("ensemble")
+"""Of all modules."""
 _PACKAGE = str(pathlib.Path(__file__).parent)
 _CONFIGS = f"{_PACKAGE}/configs"  # Where users add theirs.
 _NOT_OWN = (_PACKAGE, sysconfig.get_path("stdlib"), "<")  # The last is of code without a file.
@@ -128,13 +131,12 @@ def place_in_own_code(error: BaseException | None) -> str:
     Returns:
         Such as `mine.py:12`, of the error or of what it was raised for; empty if there is none.
     """
-    places: list[str] = []
-    while error is not None and not places:
-        frames = traceback.walk_tb(error.__traceback__)
-        own = [(frame.f_code.co_filename, line) for frame, line in frames]
-        places = [f"{file}:{line}" for file, line in own if is_own(file)]
+    while error is not None:
+        frames = traceback.extract_tb(error.__traceback__)
+        if places := [f"{one.filename}:{one.lineno}" for one in frames if is_own(one.filename)]:
+            return places[-1]
         error = error.__cause__ or error.__context__
-    return places[-1] if places else ""
+    return ""
 
 
 def is_own(file: str) -> bool:

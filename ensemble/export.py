@@ -37,7 +37,6 @@ import jax.export
 from ensemble import read_model
 from ensemble.data.tables import read_table
 from ensemble.data.tables.table import TableForm
-from ensemble.errors import InputError
 from ensemble.predictor import Ensemble
 
 MODEL_READER = pathlib.Path(read_model.__file__)
@@ -46,24 +45,13 @@ TABLE_READER = pathlib.Path(read_table.__file__)
 """Makes a table into inputs. It goes beside the export of a table's ensemble."""
 PLATFORMS = ("cpu", "cuda", "tpu")
 
-_MAX_BYTES = 2_000_000_000  # FlatBuffers, the container of a `jax.export` file, ends at 2**31.
-
 
 def export(predictor: Ensemble) -> bytes:
     """Serializes an ensemble; the module's docstring says how to run it.
 
     Args:
         predictor: of an ensemble; where it has a temperature T, `probs` are softmax(log p / T).
-
-    Raises:
-        InputError: the ensemble is larger than 2 GB.
     """
-    num_bytes = sum(fitted.num_bytes for _, fitted in predictor.parts)
-    if num_bytes > _MAX_BYTES:
-        raise InputError(
-            f"the {predictor.description} take {num_bytes / 1e9:.1f} GB, an export holds "
-            f"{_MAX_BYTES / 1e9:.0f}; train fewer or smaller ones"
-        )
     dataset = predictor.dataset
     (batch,) = jax.export.symbolic_shape("batch")
     inputs = jax.ShapeDtypeStruct((batch, *dataset.input_shape), dataset.input_dtype)

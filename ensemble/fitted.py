@@ -111,11 +111,6 @@ class Fitted:
         """M."""
         return int(self.member_of[-1]) + 1
 
-    @property
-    def num_bytes(self) -> int:
-        """The bytes of all sets."""
-        return sum(leaf.nbytes for leaf in jax.tree.leaves(self.sets))
-
     def of_members(self, chosen: Sequence[int]) -> Fitted:
         """The sets of some members, by their positions in ascending order."""
         kept = np.isin(self.member_of, chosen)

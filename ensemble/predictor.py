@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import logging
-import os
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
+from etils import epath
 
 from ensemble import pytrees
 from ensemble.config.pieces import trusting
 from ensemble.data.image_form import in_form, warn_of_scale
 from ensemble.data.source import AnyInputs, Inputs, MadeInputs, Sliced, Source, Stored
-from ensemble.errors import InputError, plural, shown, visible
+from ensemble.errors import InputError, logger, plural, shown, visible
 from ensemble.fitted import Fitted
 from ensemble.likelihoods.likelihood import Likelihood
 from ensemble.likelihoods.predictive import Arrays, Predictive, namespace
@@ -28,8 +27,6 @@ from ensemble.runtime.predict import Predictions
 from ensemble.sharding import startup
 from ensemble.storage.predictions import read_predictions
 from ensemble.storage.workdir import Workdir
-
-logger = logging.getLogger("ensemble")
 
 Part = tuple[Any, Fitted]
 """What members of one run have learned, and their parameters."""
@@ -81,9 +78,7 @@ class Ensemble:
     @property
     def description(self) -> str:
         """What predicts, in words."""
-        members = plural(len(self.members), "member")
-        number = sum(fitted.num_estimators for _, fitted in self.parts)
-        return members if number == len(self.members) else f"{members} of {number} estimators"
+        return plural(len(self.members), "member")
 
     @property
     def task(self) -> Any:
@@ -179,14 +174,10 @@ class Ensemble:
             return Sliced(len(inputs), lambda where: self._checked(inputs[where]))
         return self._checked(inputs)
 
-    def _checked(self, inputs: np.ndarray) -> np.ndarray:
+    def _checked(self, given: np.ndarray) -> np.ndarray:
         dataset = self.dataset
         shape = dataset.input_shape
-        try:
-            inputs = np.asarray(inputs)
-        except ValueError:
-            raise InputError("inputs are ragged: every example must have the same shape") from None
-        inputs = in_form(inputs, shape)
+        inputs = in_form(np.asarray(given), shape)
         if inputs.shape[1:] != shape or not len(inputs) or inputs.dtype.kind not in "buif":
             raise InputError(
                 f"inputs of shape {inputs.shape} and of dtype {inputs.dtype}: the ensemble takes "
@@ -194,16 +185,16 @@ class Ensemble:
             )
         for task, fitted in self.parts:
             task.check_inputs(inputs, fitted.sets["params"])
-        # JAX takes the machine's byte order only, and would wrap whole numbers around at 2**31.
-        is_float = inputs.dtype.kind == "f" or dataset.input_dtype == np.float32
-        dtype = np.float32 if is_float else inputs.dtype.newbyteorder("=")
+        if inputs.dtype.kind != "f" and dataset.input_dtype != np.float32:
+            # JAX takes the machine's byte order only.
+            return inputs.astype(inputs.dtype.newbyteorder("="), copy=False)
         with np.errstate(over="ignore"):
-            inputs = inputs.astype(dtype, copy=False)
-        if is_float:
-            if not np.isfinite(inputs).all():
-                raise InputError("inputs hold NaN or infinities: the ensemble takes finite numbers")
-            if dataset.input_dtype == np.uint8 and 0 < inputs.max() <= 1:
-                warn_of_scale(1 / float(np.min(dataset.scale)))
+            # JAX would wrap whole numbers around at 2**31.
+            inputs = inputs.astype(np.float32, copy=False)
+        if not np.isfinite(inputs).all():
+            raise InputError("inputs hold NaN or infinities: the ensemble takes finite numbers")
+        if dataset.input_dtype == np.uint8 and 0 < inputs.max() <= 1:
+            warn_of_scale(1 / float(np.min(dataset.scale)))
         return inputs
 
 
@@ -222,22 +213,23 @@ def together(
     if len(each) == 1:
         return dataclasses.replace(each[0], weights=weights)
     names = set[str]().union(*(one.arrays for one in each))
-    arrays = []
+    parts = []
+    member_of = []
     for one in each:
         own = one.arrays
         if own.keys() != names:  # In other runs several samples of a member are pooled to one.
             pooled, _ = likelihood.pooled(pytrees.at(own, np.s_[:, None]), np.ones(1, int))
             own = own | {name: pooled[name][:, 0].astype(np.float32) for name in names}
-        arrays.append(own)
-    xp, _ = namespace(*arrays[0].values())
-    joined = {name: xp.concatenate([one[name] for one in arrays]) for name in names}
-    first = np.cumsum([0, *(one.num_members for one in each)])[:-1]
-    member_of = np.concatenate([one.members_of + k for one, k in zip(each, first, strict=True)])
-    return likelihood.predictive(joined, member_of, weights)
+        first = member_of[-1][-1] + 1 if parts else 0
+        parts.append(own)
+        member_of.append(one.members_of + first)
+    xp, _ = namespace(*parts[0].values())
+    joined = {name: xp.concatenate([own[name] for own in parts]) for name in names}
+    return likelihood.predictive(joined, np.concatenate(member_of), weights)
 
 
 def load(
-    workdir: str | os.PathLike[str],
+    workdir: epath.PathLike,
     num_devices: int | None = None,
     calibrated: bool = False,
     max_error: float | None = None,
@@ -310,15 +302,17 @@ def ensemble_of(work: Workdir, num_devices: int | None = None) -> Ensemble:
         InputError: As of `load`.
     """
     parts = []
-    shares = []
+    weights: list[float] = []
     for there, members, own in work.selected():
         saved = restore(there)
         fitted = saved.fitted.of_members([saved.live.index(k) for k in members])
         parts.append((saved.task, fitted))
-        shares += own
+        weights += own
     if parts:
-        weights = np.array(shares)
-        return Ensemble(parts, range(len(weights)), num_devices, weights, identity=work.identity())
-    saved = restore(work)
-    parts = [(saved.task, saved.fitted)]
-    return Ensemble(parts, tuple(saved.live), num_devices, identity=work.identity())
+        numbers: Sequence[int] = range(len(weights))
+    else:
+        saved = restore(work)
+        numbers = tuple(saved.live)
+        parts = [(saved.task, saved.fitted)]
+    shares = np.array(weights) if weights else None
+    return Ensemble(parts, numbers, num_devices, shares, identity=work.identity())

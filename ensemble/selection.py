@@ -134,7 +134,7 @@ def _check(run, first, by):
 def _log_densities(run, by):
     """Log densities [E, N] of targets by members; of held-out rows by the run, NaN if unknown."""
     if by == HELD_OUT:
-        return -read_held_out(run.work, run.results["num_train_examples"])[None]
+        return -read_held_out(run.work)[None]
     p, targets, _ = read_predictions(run.work, by, run.likelihood)
     return -metrics_of(p)["nll"].member_terms(p, targets)
 

@@ -11,7 +11,7 @@ records. FOLDER must not be there yet.
 import os
 
 from ensemble import cli
-from ensemble.data.catalogue import find_entry, given_examples, prefix_of_path
+from ensemble.data.catalogue import given_examples, prefix_of_path
 from ensemble.data.image_form import parse_size
 from ensemble.data.own_arrays import local_path
 from ensemble.data.records import check_new, write_records
@@ -38,17 +38,13 @@ def main(call: cli.Call) -> None:
             left_out = write_records(given, folder, flags["skip_damaged"], progress.update)
     except InputError as error:  # A key of a configuration is a flag here.
         raise InputError(str(error).replace("config.resize", "--resize")) from error
-    size = sum(file.stat().st_size for file in folder.iterdir())
-    damaged = f", {left_out:,} damaged left out" if left_out else ""
     cli.print_answer(
-        f"{folder}: {total - left_out:,} examples{damaged}, {size / 1e6:,.1f} MB; "
-        f"train with --config.dataset=records:{folder}"
+        f"{folder}: {total - left_out:,} examples, {left_out:,} damaged left out; train with "
+        f"--config.dataset=records:{folder}"
     )
 
 
 def _name(source: str) -> str:
     """The data set that the command line names, which may be a path without a prefix."""
-    is_data = ":" in source and find_entry(source) is not None
-    if not is_data and (is_remote(source) or os.path.exists(local_path(source))):
-        return f"{prefix_of_path(source)}:{source}"
-    return source
+    is_path = is_remote(source) or os.path.exists(local_path(source))
+    return f"{prefix_of_path(source)}:{source}" if is_path else source

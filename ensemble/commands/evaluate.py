@@ -19,8 +19,8 @@ def main(call: cli.Call) -> None:
         options["out"] = user_path(options["out"], "--out")  # Checked before the work.
     if options["data"]:
         options["data"] = read_npz(options["data"])
-    given = {name: options.pop(name) or "" for name in ("max_error", "coverage")}
-    rules = [f"{name}={one}" for name, texts in given.items() for one in texts.split(",") if one]
+    given = {name: options.pop(name) for name in ("max_error", "coverage")}
+    rules = [f"{name}={one}" for name, texts in given.items() if texts for one in texts.split(",")]
     datasets = options.pop("extra_datasets")
     evaluation = ensemble.evaluate(**options, datasets=datasets, abstain=rules)
     folder = options["out"] or f"{options['workdir'].rstrip('/')}/evaluation"

@@ -18,10 +18,10 @@ Uncertainties of classes are in nats: total = aleatoric (noise in the data) + ep
 (disagreement of the members). Numbers come with their 90% interval.
 """
 
+import functools
 import json
-import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import IO, Any
 
 import numpy as np
 
@@ -30,20 +30,17 @@ from ensemble import cli
 from ensemble.data.source import block_size
 from ensemble.data.tables.columns import read_if_table
 from ensemble.data.to_predict import Part, are_images, inputs_of
-from ensemble.errors import InputError
+from ensemble.errors import InputError, logger
 from ensemble.likelihoods.predictive import Predictive
 from ensemble.likelihoods.preview import as_text, short
 from ensemble.predictor import Ensemble
-from ensemble.run.progress import Progress, open_display
 from ensemble.storage.files import write_file
 from ensemble.storage.paths import fresh_file
-from ensemble.storage.row_files import WRITERS
 from ensemble.storage.workdir import Workdir
 
-logger = logging.getLogger("ensemble")
-
-Columns = dict[str, list[Any]]
-"""Columns [N] by name."""
+Row = dict[str, Any]
+"""Texts, numbers or truth values by the names of columns; or columns by these."""
+Rows = list[Row]
 _MAX_PIECE = 1 << 14
 """Inputs whose predictions are in memory together."""
 
@@ -54,27 +51,20 @@ def main(call: cli.Call) -> None:
     out, id_columns, as_json = (options.pop(name) for name in ("out", "id_columns", "json"))
     if out is not None:
         out = fresh_file(out, "--out", [*WRITERS])  # Checked before the work.
-    with open_display() as display:
-        predictor = ensemble.load(**options)
-        rule = f", which abstain by {predictor.abstention.rule}" if predictor.abstention else ""
-        logger.info("Predictions are of %s%s.", predictor.description, rule)
-        config = Workdir(options["workdir"]).read_config() or {}
-        kept, parts = _inputs(predictor, config, call.arguments, id_columns)
-        total = sum(len(one.names) for one in parts)
-        with Progress(0, total, display, "predicting", "input") as progress:
-            pieces = _predicted(predictor, kept, parts, progress)
-            if out is None:
-                text = _printed(predictor, pieces, as_json)
-            else:
-                text = f"{out}: predictions of {total:,} inputs, a row each"
-                rows = (_joined(own, p.flat_columns()) for own, p in pieces)
-                write_file(out, lambda file: WRITERS[out.suffix.lower()](file, rows))
-    cli.print_answer(text)
+    predictor = ensemble.load(**options)
+    logger.info("Predictions are of %s.", predictor.description)
+    kept, parts = _inputs(predictor, options["workdir"], call.arguments, id_columns)
+    predicted = functools.partial(_predicted, predictor, kept, parts)
+    if out is None:
+        return cli.print_answer(_printed(predicted, as_json))
+    pieces = (rows for rows, _ in predicted(lambda p: p.flat_columns()))
+    write_file(out, lambda file: WRITERS[out.suffix.lower()](file, pieces))
+    cli.print_answer(f"{out}: predictions of {sum(len(one.names) for one in parts):,} inputs")
 
 
 def _inputs(
-    predictor: Ensemble, config: Mapping[str, Any], paths: Sequence[str], id_columns: Sequence[str]
-) -> tuple[Columns, list[Part]]:
+    predictor: Ensemble, workdir: str, paths: Sequence[str], id_columns: Sequence[str]
+) -> tuple[Row, list[Part]]:
     """Columns of a table to repeat, and inputs as the network has them.
 
     Raises:
@@ -82,36 +72,30 @@ def _inputs(
     """
     table = predictor.dataset.table
     read = read_if_table(paths, id_columns)
-    if (read is None) != (table is None):
-        what = "a table" if table else "arrays or images"
-        raise InputError(f"{paths[0]}: the run has learned {what}; give such inputs")
     if read is not None and table is not None:
         columns, kept = read
         inputs = table.encode(columns)
         return kept, [Part(range(len(inputs)), inputs)]
-    if id_columns:
-        raise InputError(f"--id_columns is for tables, and {paths[0]} is none: leave it out")
+    if read is not None or table is not None or id_columns:
+        learned = "a table" if table else "arrays or images, which have no --id_columns"
+        raise InputError(f"{paths[0]}: the run has learned {learned}; give such inputs")
     dtype = predictor.dataset.input_dtype
     if are_images(paths) and dtype != np.uint8:
-        raise InputError(
-            f"{paths[0]}: these are images, the training data were {dtype}: write the inputs, on "
-            "their scale, to an npz file and give that"
-        )
-    return {}, inputs_of(paths, config)
+        raise InputError(f"{paths[0]}: the run has learned {dtype}; give the inputs as an npz file")
+    return {}, inputs_of(paths, Workdir(workdir).read_config() or {})
 
 
 def _predicted(
-    predictor: Ensemble, kept: Columns, parts: Sequence[Part], progress: Progress
-) -> Iterator[tuple[Columns, Predictive]]:
+    predictor: Ensemble,
+    kept: Row,
+    parts: Sequence[Part],
+    columns_of: Callable[[Any], Row],
+) -> Iterator[tuple[Rows, Predictive]]:
     """Predicts inputs in pieces, in their order.
 
-    Yields:
-        Columns of the inputs to repeat, with their names, and the predictions.
-
     Raises:
-        InputError: They are no inputs of the run.
+        InputError: They are no inputs of the run, or a column to repeat has a prediction's name.
     """
-    done = 0
     for names, inputs, prefix in parts:
         length = min(_MAX_PIECE, block_size(inputs.shape[1:]))
         for start in range(0, max(len(names), 1), length):
@@ -122,45 +106,68 @@ def _predicted(
                     raise InputError(
                         "on an example a member's output overflows; check the scale of the inputs"
                     )
-            own = {name: one[here] for name, one in kept.items()}
-            yield {"input": [f"{prefix}{one}" for one in names[here]], **own}, p
-            done += len(p)
-            progress.update(done)
+            own = {"input": [f"{prefix}{one}" for one in names[here]]}
+            own |= {name: one[here] for name, one in kept.items()}
+            columns = {name: np.asarray(one).tolist() for name, one in columns_of(p).items()}
+            if both := own.keys() & columns.keys():
+                raise InputError(
+                    f"--id_columns={min(both)}: predictions have a column of this name; rename it "
+                    "in the file, or leave it out"
+                )
+            whole = {**own, **columns}
+            rows = zip(*whole.values(), strict=True)
+            yield [dict(zip(whole, row, strict=True)) for row in rows], p
 
 
-def _joined(own: Columns, columns: Mapping[str, Any]) -> Columns:
-    """Columns to repeat and predictions, as lists of Python's values.
-
-    Raises:
-        InputError: A column to repeat has a prediction's name.
-    """
-    if both := own.keys() & columns.keys():
-        raise InputError(
-            f"--id_columns={min(both)}: predictions have a column of this name; rename it in the "
-            "file, or leave it out"
-        )
-    return own | {name: np.asarray(values).tolist() for name, values in columns.items()}
-
-
-def _printed(
-    predictor: Ensemble, pieces: Iterable[tuple[Columns, Predictive]], as_json: bool
-) -> str:
+def _printed(predicted: Callable[..., Iterator[tuple[Rows, Predictive]]], as_json: bool) -> str:
     """The predictions, the most uncertain first, as a table or a JSON document."""
-    table: Columns = {}
+    rows: Any = []
     doubts: list[float] = []
-    for own, p in pieces:
+    for some, p in predicted((lambda p: p.columns()) if as_json else short):
+        rows += some
         doubts.extend(p.doubt())
-        for name, values in _joined(own, p.columns() if as_json else short(p)).items():
-            table.setdefault(name, []).extend(values)
-    order = np.argsort(np.negative(doubts), kind="stable")
-    table = {name: [values[i] for i in order] for name, values in table.items()}
+    rows = [rows[i] for i in np.argsort(np.negative(doubts), kind="stable")]
     if not as_json:
-        return as_text(table)
-    legend = {
-        name: list(getattr(p, name)) for name in ("class_names", "levels") if hasattr(p, name)
-    }
-    about: dict[str, Any] = {"members": len(predictor.members)}
-    if predictor.abstention:
-        about["abstain"] = str(predictor.abstention.rule)
-    rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
-    return json.dumps({**legend, **about, "predictions": rows}, allow_nan=False)
+        return as_text(rows)
+    legend = {one: list(getattr(p, one)) for one in ("class_names", "levels") if hasattr(p, one)}
+    return json.dumps({**legend, "predictions": rows}, allow_nan=False)
+
+
+# Files of rows, written piece by piece.
+
+
+def write_json_lines(file: IO[bytes], pieces: Iterable[Rows]) -> None:
+    """Writes each row as an object of JSON in a line of its own."""
+    for rows in pieces:
+        file.writelines(f"{json.dumps(row, allow_nan=False)}\n".encode() for row in rows)
+
+
+def write_csv(file: IO[bytes], pieces: Iterable[Rows]) -> None:
+    """Writes CSV in UTF-8 below a line with the names; numbers have all their digits."""
+    import pandas as pd  # Slow: of tables alone.
+
+    how = {"index": False, "mode": "wb", "lineterminator": "\n", "errors": "backslashreplace"}
+    for number, rows in enumerate(pieces):
+        pd.DataFrame(rows, dtype=object).to_csv(file, header=not number, **how)
+
+
+def write_parquet(file: IO[bytes], pieces: Iterable[Rows]) -> None:
+    """Writes Parquet, a row group for each piece; pyarrow must be there."""
+    import pyarrow.parquet  # Only where Parquet files are written.
+
+    writer = None
+    for rows in pieces:
+        table = pyarrow.Table.from_pylist(rows)
+        writer = writer or pyarrow.parquet.ParquetWriter(file, table.schema)
+        writer.write_table(table)
+    if writer is not None:
+        writer.close()
+
+
+WRITERS: dict[str, Callable[..., None]] = {
+    ".jsonl": write_json_lines,
+    ".ndjson": write_json_lines,
+    ".csv": write_csv,
+    ".parquet": write_parquet,
+}
+"""What writes a file, by the ending of its name."""

@@ -28,8 +28,7 @@ def main(call: cli.Call) -> None:
         flags["coordinator_address"],
         flags["num_processes"],
         flags["process_id"],
-        {"method": run.config.method}  # First, for other keys follow from it.
-        | {key: value for key, value in run.values.items() if key != "data_dir"},
+        {key: value for key, value in run.values.items() if key != "data_dir"},
         flags["initialization_timeout"],
         flags["progress_timeout"],
     )

@@ -23,7 +23,7 @@ from ensemble.errors import InputError
 from ensemble.storage.memory import check_memory
 
 if TYPE_CHECKING:
-    from ensemble.data.tables.table_form import TableForm
+    from ensemble.data.tables.table import TableForm
 
 Array = np.ndarray
 _BLOCK_VALUES = 1 << 22

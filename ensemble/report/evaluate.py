@@ -265,8 +265,8 @@ def _predict(
                     "--extra_datasets"
                 ) from None
             file = directory / str(number)
-            write_predictive(file, p, name)
-            p, _ = read_predictive(file, run.likelihood)
+            write_predictive(file, p)
+            p = read_predictive(file, run.likelihood)
             done += len(one)
             progress.update(done, {"predicted": name})
             group, *kind = name.split("/")

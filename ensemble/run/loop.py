@@ -166,7 +166,6 @@ def opened(config: FrozenConfigDict, workdir: str | None, show_progress: bool) -
             work.check_same_run(config)
 
         stop = stack.enter_context(stop_signals())
-        stop.is_kept = workdir is not None
         processes.from_main(open_workdir)
         if workdir is not None and processes.count() > 1:
             _check_is_shared(work)

@@ -8,14 +8,11 @@ In a run of one process everything here is trivial.
 import contextlib
 import itertools
 import json
-import logging
-import operator
 import os
 import re
 import signal
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -24,9 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
-from ensemble.errors import InputError, ProcessLostError, StorageError
-
-logger = logging.getLogger("ensemble")
+from ensemble.errors import InputError, ProcessLostError, StorageError, logger
 
 HEARTBEAT_SECONDS = 30
 """After so long without a sign of life of one process JAX aborts the others."""
@@ -41,7 +36,7 @@ _progress_timeout = 600.0
 _told = itertools.count()
 _calls = 0  # At which processes may have to wait for each other; all make the same ones.
 _step: int | None = None
-_posted: tuple[int, int | None] | None = None
+_posted: list[int | None] = []
 _moved = 0.0  # When it was posted.
 
 
@@ -70,22 +65,19 @@ def start(
     """
     global _progress_timeout
     _progress_timeout = progress_timeout
-    given = (coordinator_address, num_processes, process_id)
-    if None in given and any(value is not None for value in given):
-        raise InputError(
-            "a process of several needs --coordinator_address, --num_processes and --process_id; "
-            "add the missing ones"
-        )
-    found = _detect(initialization_timeout) if coordinator_address is None else (*given, None)
+    found: tuple[Any, ...] | None = (coordinator_address, num_processes, process_id, None)
+    if found == (None,) * 4:
+        found = _detect(initialization_timeout)
     if found is None:
         return
     address, number, rank, local_device_ids = found
-    if not re.fullmatch(r".+:0*[1-9]\d{0,4}", address):
+    is_place = re.fullmatch(r".+:0*[1-9]\d{0,4}", str(address))
+    if not is_place or rank not in range(number or 0):
         raise InputError(
-            f"--coordinator_address={address} must be HOST:PORT of process 0, such as 10.0.0.1:8476"
+            f"--coordinator_address={address}, --num_processes={number} and --process_id={rank} "
+            "must be HOST:PORT of process 0, such as 10.0.0.1:8476, a number P, and one from 0 to "
+            "P - 1; give all three of them"
         )
-    if rank not in range(number):
-        raise InputError(f"--process_id={rank} must be from 0 to {number - 1}")
     jax.distributed.initialize(
         address,
         number,
@@ -99,7 +91,7 @@ def start(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # JAX's would take it, and tell nobody.
     if count() > 1:
         if not is_main():
-            logger.setLevel(logging.WARNING)
+            logger.setLevel("WARNING")
         # JAX's own exchanges need as many everywhere.
         check_same("numbers of devices", jax.local_device_count())
         check_same("settings", settings)
@@ -114,17 +106,15 @@ def _detect(initialization_timeout: float) -> tuple[Any, ...] | None:
     from jax._src.clusters import ClusterEnv  # Private to JAX, so only where it is needed.
 
     try:
-        with warnings.catch_warnings():  # That a package for Kubernetes is not there.
-            warnings.simplefilter("ignore")
-            address, number, process_id, devices = ClusterEnv.auto_detect_unset_distributed_params(
-                None, None, None, None, None, max(int(initialization_timeout), 1)
-            )
+        address, number, process_id, devices = ClusterEnv.auto_detect_unset_distributed_params(
+            None, None, None, None, None, max(int(initialization_timeout), 1)
+        )
     except Exception as error:
         raise InputError(
             f"JAX has found a cluster and cannot say which process this is ({error}); give "
             "--coordinator_address, --num_processes and --process_id"
         ) from None
-    if address is None or number is None or process_id is None or number == 1:
+    if None in (address, number, process_id) or number == 1:
         return None
     if "SLURM_GPUS_PER_TASK" in os.environ:  # The task sees its own GPUs alone, numbered from 0.
         devices = None  # JAX would take that of the task's number on the node: jax issue 28194.
@@ -289,23 +279,23 @@ def fault() -> str:
             return f"process {ended[0]} has ended, whose log says why; {_RESUME}"
     except jax.errors.JaxRuntimeError:  # The coordinator has ended.
         return ""
-    if (_calls, _step) != _posted:
-        _posted = (_calls, _step)
+    here = [_calls, own, _step]
+    if here != _posted:
+        _posted = here
         _moved = time.monotonic()
-        post(f"at/{own}", json.dumps(_posted))
+        post(f"at/{own}", json.dumps(here))
     waited = time.monotonic() - _moved
     if waited < _progress_timeout:
         return ""
-    places = [json.loads(posted(f"at/{k}") or "[0, null]") for k in range(count())]
-    slowest = min(places, key=operator.itemgetter(0))
-    calls, step = slowest
+    places = [posted(f"at/{k}") or f"[0, {k}, null]" for k in range(count())]
+    calls, slowest, step = min(map(json.loads, places))
     limit = _progress_timeout * (_PATIENCE if step is None else 1)
     if calls >= _calls or waited < limit:  # Others may wait for this one.
         return ""
     at = "outside of its steps" if step is None else f"at step {step}"
     return (
-        f"process {places.index(slowest)} is stuck {at}, and process {own} of {count()} has waited "
-        f"{waited:.0f} seconds, over --progress_timeout={_progress_timeout:g}; {_RESUME}"
+        f"process {slowest} is stuck {at}, and process {own} of {count()} has waited {waited:.0f} "
+        f"seconds, over --progress_timeout={_progress_timeout:g}; {_RESUME}"
     )
 
 
@@ -355,15 +345,13 @@ _LOSS = re.compile(
     "|oordination service|UNAVAILABLE|DEADLINE_EXCEEDED"
     "|remote process exited|unhandled system error"
 )
-_NO_LOSS = "/dev/shm"
-"""In NCCL's last warning: this process's shared memory is too small, also a system error."""
 
 
 def _is_loss(error: Exception) -> bool:
     """Whether an error is JAX's for a process that does not answer; on CPU a ValueError of Gloo."""
     text = str(error)
     of_jax = isinstance(error, jax.errors.JaxRuntimeError) or "Gloo" in text
-    return of_jax and _NO_LOSS not in text and _LOSS.search(text) is not None
+    return of_jax and _LOSS.search(text) is not None
 
 
 def wait_for_all(name: str) -> None:

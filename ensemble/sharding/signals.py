@@ -8,11 +8,9 @@ as soon as the last checkpoint is whole.
 import contextlib
 import contextvars
 import dataclasses
-import logging
 import math
 import os
 import select
-import shlex
 import signal
 import sys
 import threading
@@ -20,10 +18,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from ensemble.errors import Interrupted
+from ensemble.errors import Interrupted, logger
 from ensemble.sharding import processes
-
-logger = logging.getLogger("ensemble")
 
 GUARD_SECONDS = 22.0
 """After so long without an answer to the first signal a program is ended."""
@@ -31,7 +27,8 @@ _POLL_SECONDS = 0.5
 _FAULT_POLLS = 6  # At which a fault of another process is found before this one is ended by it.
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-_program: str | None = None  # This process is one, and may be ended.
+program: str | None = None
+"""Name of the program that this process is, which may be ended; None: a user's notebook."""
 _current: contextvars.ContextVar["Stop | None"] = contextvars.ContextVar("stop", default=None)
 _count = 0  # Runs of this process.
 
@@ -45,7 +42,6 @@ class Stop:
         by_signal: whether SIGTERM or Ctrl-C has come.
         is_settled: whether the loop is about to save and end: nobody else needs to.
         is_closed: whether the run has ended.
-        is_kept: whether there is something to go on from.
         ends_well: whether the run is to end with the result of its last step.
         is_noted: whether somebody has asked for it.
     """
@@ -54,7 +50,6 @@ class Stop:
     by_signal: bool = False
     is_settled: bool = False
     is_closed: bool = False
-    is_kept: bool = True
     ends_well: bool = False
     is_noted: bool = False
 
@@ -100,22 +95,21 @@ class Stop:
                 self.note()
                 logger.warning("%s: the run will stop at the next chunk.", name)
                 processes.post(key, name)
-            if _program is None:
+            if program is None:
                 continue
             fault = processes.fault()
             num_faults = num_faults + 1 if fault else 0
             if num_faults > _FAULT_POLLS:
-                _end(_program, fault)
+                _end(fault)
             elif now > deadline and not self.is_settled:
-                _end(_program, self.last_line())
+                _end(self.last_line())
 
     def last_line(self, where: str = "") -> str:
         """Returns the line with which a run ends early, such as ` at step 5 of 9`."""
-        how = resume_line() if self.is_kept else "without a workdir nothing is kept"
-        return f"interrupted{where}; {how}"
+        return f"interrupted{where}; resume with: the same command, if it has a workdir"
 
 
-def _end(program: str, line: str) -> None:
+def _end(line: str) -> None:
     """Ends the process with a line."""
     clear = "\r\x1b[K" if sys.stderr.isatty() else ""  # The line of progress.
     print(f"{clear}{program}: {line}", file=sys.stderr, flush=True)
@@ -140,29 +134,6 @@ def check() -> bool:
         processes.wait_for_all("interrupted")
         raise Interrupted(stop.last_line())
     return True
-
-
-def resume_line() -> str:
-    """How an interrupted run goes on."""
-    if processes.count() > 1:  # This process's own command would not do.
-        return "resume with: the same command, for all processes"
-    return f"resume with: {shlex.join([sys.executable, *sys.orig_argv[1:]])}"
-
-
-@contextlib.contextmanager
-def in_program(name: str) -> Iterator[None]:
-    """Says that this process is a program of ours, which may be ended; not a user's notebook.
-
-    Args:
-        name: for messages.
-    """
-    global _program
-    before = _program
-    _program = name
-    try:
-        yield
-    finally:
-        _program = before
 
 
 @contextlib.contextmanager

@@ -4,19 +4,17 @@ JAX reads XLA's flags when it starts its first backend, not when it is imported;
 imported, and run, after everything else, as long as nothing has asked for a device.
 """
 
+import contextlib
 import ctypes
-import functools
 import importlib.metadata
 import importlib.util
 import os
-import re
 
 import jax
 from jax._src.xla_bridge import backends_are_initialized
 
 from ensemble.config import trait
 from ensemble.errors import InputError
-from ensemble.notes import note
 
 _NEWEST_TRIED = (0, 12, 0, 1)
 """Version of JAX: a newer one may lack a flag, and XLA aborts a process that names such."""
@@ -34,15 +32,9 @@ _MALLOC_PARAMETERS = {-3: 2**30, -1: 2**31 - 1}
 _ONE_ARENA = {-8: 1}
 
 
-_is_forked = False
-
-
-def _note_fork() -> None:
-    global _is_forked
-    _is_forked = _is_forked or backends_are_initialized()
-
-
-os.register_at_fork(after_in_child=_note_fork)
+_forks: list[bool] = []
+"""Of each fork that has made this process, whether JAX had started before."""
+os.register_at_fork(after_in_child=lambda: _forks.append(backends_are_initialized()))
 
 
 def check_not_forked() -> None:
@@ -51,16 +43,13 @@ def check_not_forked() -> None:
     Raises:
         InputError: This is such a process, in which JAX would wait for ever.
     """
-    if _is_forked:
+    if any(_forks):
         raise InputError(
             "this process was forked from one in which JAX had started, and JAX would hang here. "
             "Start workers by multiprocessing's 'spawn', or load the ensemble in the workers only"
         )
 
 
-MAX_DEVICES = 1024
-"""The most devices of a process. Each virtual CPU device takes threads, of which a system has only
-so many."""
 _NUM_DEVICES = "jax_num_cpu_devices"
 _FORCED_DEVICES = "--xla_force_host_platform_device_count"
 _NUM_THREADS = "PJRT_NPROC"
@@ -78,8 +67,8 @@ def configure(num_devices: int | None = None, method: str | None = None) -> None
             it.
 
     Raises:
-        InputError: There cannot be so many, or JAX has started already, with fewer devices; or it
-            is to train, and JAX is set to what it cannot train with.
+        InputError: JAX has started already, with fewer devices; or it is to train, and JAX is set
+            to what it cannot train with.
     """
     check_not_forked()
     if method is not None and jax.config.jax_enable_x64:
@@ -107,38 +96,22 @@ def configure_devices(num_devices: int | None = None, method: str | None = None)
     number = _num_cpu_devices(num_devices)
     _keep_freed_memory(method is None or trait("method", method, "one_arena"))
     _set_xla_flags(_XLA_FLAGS | ({} if method is None else trait("method", method, "xla_flags")))
-    try:
+    with contextlib.suppress(RuntimeError):  # JAX has started, and keeps what it has.
         jax.config.update(_NUM_DEVICES, number)
-    except RuntimeError:  # JAX has started: a notebook, a test, a second run of one process.
-        found = jax.local_device_count()
-        is_choosing = method is not None and num_devices is None
-        if is_choosing and jax.default_backend() == "cpu" and found < number:
-            note(
-                f"JAX was used before this run, with {found} of {number} CPU devices: begin the "
-                f"program with jax.config.update('jax_num_cpu_devices', {number}), or train first."
-            )
 
 
-@functools.cache
-def limit_threads(number: int | None) -> None:
+def limit_threads(number: int) -> None:
     """Has JAX start with at most so many threads that compute, and as many CPU devices.
 
-    They belong to the process and stay as they are: if JAX has started already, with another
-    number, a line says so. Compiling programs takes threads of its own.
+    They belong to the process: if JAX has started already, it keeps those that it has. Compiling
+    programs takes threads of its own.
 
     Args:
-        number: Number of threads, from 1; None for as many as there would be.
+        number: Number of threads, from 1.
     """
-    if number is None:
-        return
-    try:
+    with contextlib.suppress(RuntimeError):
         jax.config.update(_NUM_DEVICES, number)
         os.environ[_NUM_THREADS] = str(number)
-    except RuntimeError:  # JAX has started.
-        note(
-            f"n_jobs={number} changes nothing here: JAX was used before in this process, and keeps "
-            "the threads that it has started with. Fit in a new process."
-        )
 
 
 def _num_cpu_devices(num_devices: int | None) -> int:
@@ -147,17 +120,13 @@ def _num_cpu_devices(num_devices: int | None) -> int:
     Raises:
         InputError: There cannot be so many.
     """
-    chosen = jax.config.values[_NUM_DEVICES]
-    forced = re.search(rf"{_FORCED_DEVICES}=?(\d+)", os.environ.get("XLA_FLAGS", ""))
-    number = num_devices
-    if number is None:
-        number = int(forced[1]) if forced else num_cores() if chosen == _NOT_CHOSEN else chosen
-    if number not in range(1, MAX_DEVICES + 1):
-        raise InputError(
-            f"there cannot be {number} devices; set config.num_devices, JAX_NUM_CPU_DEVICES or "
-            f"{_FORCED_DEVICES} of XLA_FLAGS to a whole number from 1 to {MAX_DEVICES}"
-        )
-    return chosen if forced and num_devices is None else number  # XLA heeds its own flag.
+    chosen: int = jax.config.values[_NUM_DEVICES]
+    if num_devices is not None:
+        if num_devices > 1024:  # Each takes threads, of which a system has only so many.
+            raise InputError(f"config.num_devices={num_devices} must be at most 1024; lower it")
+        return num_devices
+    is_forced = _FORCED_DEVICES in os.environ.get("XLA_FLAGS", "")  # XLA heeds its own flag.
+    return num_cores() if chosen == _NOT_CHOSEN and not is_forced else chosen
 
 
 def num_cores() -> int:

@@ -4,7 +4,6 @@ A dimension that is spread over devices must be a multiple of their number. It i
 `put`, and what pads is stripped after `fetch`: files hold none, for other devices pad otherwise.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -35,16 +34,11 @@ def put(tree: Any, shardings: Any) -> Any:
 def _put_one(leaf: Any, sharding: Sharding) -> jax.Array:
     if isinstance(leaf, jax.Array):
         if not leaf.is_fully_addressable:
-            return _mover(sharding)(leaf)
+            return jax.device_put(leaf, sharding)
         if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             return jax.random.wrap_key_data(_put_one(jax.random.key_data(leaf), sharding))
     host = np.asarray(leaf)
     return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
-
-
-@functools.cache
-def _mover(sharding: Sharding) -> Callable[[jax.Array], jax.Array]:
-    return jax.jit(lambda array: array, out_shardings=sharding)
 
 
 def fetch(tree: Any) -> Any:
@@ -116,14 +110,13 @@ def place_split(
         num_blocks: equal ones, into which the examples of a shard can be divided.
     """
     num_places = padded_size(-(-len(targets) // num_blocks), mesh, DATA) * num_blocks
-
-    def padded(tree: Any) -> Any:
-        return jax.tree.map(lambda one: pad(np.asarray(one), num_places, fill=None), tree)
-
-    arrays = padded(inputs), padded(targets), np.arange(num_places) < len(targets)
+    arrays = jax.tree.map(
+        lambda one: pad(np.asarray(one), num_places, fill=None), (inputs, targets)
+    )
     spread = named_sharding(mesh, "example")
     of_inputs = named_sharding(mesh) if whole_inputs else spread
-    placed = PlacedSplit(*put(arrays, (of_inputs, spread, spread)))
+    mask = np.arange(num_places) < len(targets)
+    placed = PlacedSplit(*put((*arrays, mask), (of_inputs, spread, spread)))
     if prepare is None:
         return placed
     return placed._replace(inputs=_prepared(prepare, placed.inputs))

@@ -1,7 +1,6 @@
 """Files that are written whole or not at all, and by one process at a time."""
 
 import contextlib
-import errno
 import fcntl
 import os
 import secrets
@@ -16,8 +15,6 @@ from ensemble.storage.paths import is_remote
 
 Content = bytes | str | Callable[[IO[bytes]], Any]
 """Content of a file, or a function that writes it to an open file."""
-_NO_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
-"""Errors of disks that flush no folders, and of folders that may be written to and not be read."""
 
 
 def write_file(path: epath.Path, content: Content) -> None:
@@ -57,21 +54,18 @@ def make_folder(folder: epath.Path) -> None:
     folder.mkdir(parents=is_remote(folder), exist_ok=True)
 
 
-def flush(path: str | os.PathLike[str]) -> None:
-    """Brings a file, or the names in a folder, to a disk that can flush such."""
-    try:
-        number = os.open(path, os.O_RDONLY)
+def flush(folder: epath.PathLike) -> None:
+    """Brings the names in a folder to a disk that can flush such, if it may be read."""
+    with contextlib.suppress(OSError):
+        number = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(number)
         finally:
             os.close(number)
-    except OSError as error:
-        if error.errno not in _NO_FLUSH:
-            raise
 
 
 @contextlib.contextmanager
-def locked(path: str | os.PathLike[str], in_use: Callable[[], None]) -> Iterator[bool]:
+def locked(path: epath.PathLike, in_use: Callable[[], None]) -> Iterator[bool]:
     """Holds a lock that the kernel releases when this process dies.
 
     Args:

@@ -4,6 +4,7 @@ A new file is written first, then its entry; an entry goes before its file is re
 So a file without an entry is unfinished, whenever a run is killed, and nobody reads it.
 """
 
+import contextlib
 import hashlib
 import json
 import threading
@@ -11,14 +12,15 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
 from etils import epath
 
 from ensemble.errors import InputError
 from ensemble.storage.files import Content, write_file
-from ensemble.storage.npz import read_arrays
+from ensemble.storage.npz import Arrays, read_arrays
 
 _lock = threading.Lock()  # A checkpoint is finished in a thread of Orbax's.
+Json = dict[str, Any]
+"""An object of JSON, or what becomes one."""
 _UNREAD = ("_CHECKPOINT_METADATA", "commit_success.txt")
 """Files that Orbax writes last into a checkpoint, and nobody reads here."""
 
@@ -45,13 +47,11 @@ class Manifest:
         """
         if not self.path.exists():
             return {}
-        try:
+        with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
             content = json.loads(self.path.read_bytes())
             files: dict[str, str] = content["files"]
             if content["digest"] == _digest_of(files):
                 return files
-        except (ValueError, LookupError, TypeError, RecursionError):
-            pass
         raise damaged(self.path)
 
     def add(
@@ -66,10 +66,10 @@ class Manifest:
         """
         self._change({**dict.fromkeys(gone), self._name(path): _digest(source or path)})
 
-    def write(self, path: epath.Path, content: Content | Mapping[str, Any]) -> None:
+    def write(self, path: epath.Path, content: Content | Json) -> None:
         """Writes a file, or a mapping as JSON, in place of an earlier one, and its entry."""
         self._change({self._name(path): None})
-        write_file(path, to_json(content) if isinstance(content, Mapping) else content)
+        write_file(path, to_json(content) if isinstance(content, dict) else content)
         self.add(path)
 
     def remove(self, path: epath.Path) -> None:
@@ -90,17 +90,13 @@ class Manifest:
         expected = self.entries().get(self._name(path))
         if expected is None or not path.exists():
             return False
-        try:
+        with contextlib.suppress(FileNotFoundError, zipfile.BadZipFile):
             # A file that is larger than it was is not read.
-            if _size(path) == int(expected.split()[0]) and _digest(path) == expected:
+            if expected.startswith(f"{_size(path)} ") and _digest(path) == expected:
                 return True
-        except (FileNotFoundError, zipfile.BadZipFile):
-            pass
-        if self.entries().get(self._name(path)) == expected and path.exists():
-            raise damaged(path)
-        return self.check(path)  # A run has replaced or removed it.
+        raise damaged(path)
 
-    def read(self, path: epath.Path) -> dict[str, Any]:
+    def read(self, path: epath.Path) -> Json:
         """Reads a JSON object; empty if there is no such file, or it is unfinished.
 
         Raises:
@@ -108,9 +104,7 @@ class Manifest:
         """
         return dict(json.loads(path.read_bytes())) if self.check(path) else {}
 
-    def read_npz(
-        self, path: epath.Path, prefixes: tuple[str, ...] = ("",)
-    ) -> dict[str, np.ndarray]:
+    def read_npz(self, path: epath.Path, prefixes: tuple[str, ...] = ("",)) -> Arrays:
         """Reads the arrays of an npz file whose names begin so; empty as of `read`.
 
         Raises:
@@ -143,7 +137,7 @@ def damaged(path: epath.Path) -> InputError:
     )
 
 
-def to_json(content: Mapping[str, Any]) -> str:
+def to_json(content: Json) -> str:
     """Returns a mapping as JSON; NaN and infinities become null."""
     finite = json.loads(json.dumps(content), parse_constant=lambda _: None)
     return json.dumps(finite, indent=2) + "\n"
@@ -166,7 +160,7 @@ def _digest(path: epath.Path) -> str:
     Of an npz file it is of names, sizes and CRCs, which are compared where arrays are read: so
     parts of large files can be read alone.
     """
-    content: Any
+    content: list[Any]
     if path.suffix == ".npz":
         with path.open("rb") as file, zipfile.ZipFile(file) as archive:
             content = [(one.filename, one.file_size, one.CRC) for one in archive.infolist()]

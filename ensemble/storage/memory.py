@@ -14,20 +14,17 @@ _OWN_CGROUP = pathlib.Path("/proc/self/cgroup")
 
 
 def memory_bytes() -> int:
-    """The memory of this machine, or what of it this process may take for itself."""
-    there_are = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([there_are, *_cgroup_limits()])
+    """The memory of this machine, or what of it this process may take for itself.
 
-
-def _cgroup_limits() -> list[int]:
-    """What Linux's control groups allow, as containers and Slurm set it."""
-    found = []
+    Linux's control groups limit it, as containers and Slurm set them.
+    """
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     with contextlib.suppress(OSError):
         inner = _CGROUPS / _OWN_CGROUP.read_text().rpartition("0::")[2].strip().lstrip("/")
         for folder in (inner, *inner.parents):
             with contextlib.suppress(OSError, ValueError):  # None there, or `max`.
                 found.append(int((folder / "memory.max").read_text()))
-    return found
+    return min(found)
 
 
 def max_bytes() -> int:
@@ -56,12 +53,11 @@ def check_memory(
     """
     limit = memory_bytes()
     where = "this machine"
-    of_all = on_devices * jax.process_count()
     own = own_bytes(devices) if devices else None
     if own is None:
         num_bytes += on_devices
-    elif of_all > own * len(devices):
-        num_bytes = of_all
+    elif on_devices * jax.process_count() > own * len(devices):
+        num_bytes = on_devices * jax.process_count()
         limit = own * len(devices)
         where = "the devices"
     if num_bytes > limit:

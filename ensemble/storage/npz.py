@@ -11,17 +11,20 @@ import numpy as np
 
 from ensemble.errors import in_one_line
 
+Arrays = dict[str, np.ndarray]
+"""Arrays by name."""
+
 
 def read_arrays(
     file: str | os.PathLike[str] | IO[bytes],
-    limit: int | None = None,
+    limit: float = math.inf,
     prefixes: tuple[str, ...] = ("",),
-) -> dict[str, np.ndarray]:
+) -> Arrays:
     """Reads the arrays of an npz file whose names begin so.
 
     Args:
         file: Path or open file.
-        limit: Bytes that all of its arrays may take; None: any.
+        limit: Bytes that all of its arrays may take.
         prefixes: Beginnings of the names of the arrays to read.
 
     Raises:
@@ -30,7 +33,7 @@ def read_arrays(
     found = {}
     with _errors(), zipfile.ZipFile(file) as archive:
         total = sum(member.file_size for member in archive.infolist())
-        if limit is not None and total > limit:
+        if total > limit:
             raise ValueError(f"its arrays take {total:,} bytes, more than the {limit:,} allowed")
         for member in archive.infolist():
             name = member.filename.removesuffix(".npy")
@@ -38,20 +41,23 @@ def read_arrays(
                 with archive.open(member) as content:
                     _check_size(content, name, member.file_size)
                 with archive.open(member) as content:
-                    array = np.lib.format.read_array(content, allow_pickle=False)
+                    found[name] = np.lib.format.read_array(content, allow_pickle=False)
                     content.read(1)  # At its end the checksum is compared.
-                _check(name, array)
-                found[name] = array
     return found
 
 
 def _check_size(content: IO[bytes], name: str, num_bytes: int) -> None:
-    """Refuses an array that claims more than its file has: some versions of NumPy believe it."""
+    """Refuses what is no array of numbers or text, and one that claims more than its file has.
+
+    Some versions of NumPy believe what it claims.
+    """
     form = np.lib.format
     is_first = form.read_magic(content) == (1, 0)
     read = form.read_array_header_1_0 if is_first else form.read_array_header_2_0
     shape, _, dtype = read(content)
-    if not dtype.hasobject and math.prod(shape) * dtype.itemsize > num_bytes:
+    if dtype.kind not in "biufcUS" or not dtype.itemsize:
+        raise ValueError(f"{name} has dtype {dtype}, not numbers or text")
+    if math.prod(shape) * dtype.itemsize > num_bytes:
         raise ValueError(f"{name} claims {shape} of {dtype}, more than its {num_bytes:,} bytes")
 
 
@@ -62,14 +68,9 @@ def map_array(path: os.PathLike[str]) -> np.ndarray:
         ValueError: The file is damaged, or holds Python objects.
     """
     with _errors():
-        array = np.asarray(np.lib.format.open_memmap(path, "r"))
-        _check("it", array)
-    return array
-
-
-def _check(name: str, array: np.ndarray) -> None:
-    if array.dtype.kind not in "biufcUS" or not array.dtype.itemsize:
-        raise ValueError(f"{name} has dtype {array.dtype}, not numbers or text")
+        with open(path, "rb") as content:
+            _check_size(content, "it", os.stat(path).st_size)
+        return np.asarray(np.lib.format.open_memmap(path, "r"))
 
 
 @contextmanager

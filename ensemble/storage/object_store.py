@@ -10,9 +10,7 @@ from fsspec import asyn
 from gcsfs.retry import is_retriable
 from google.auth.exceptions import RefreshError
 
-from ensemble.errors import InputError, StorageError, in_one_line
-
-logger = logging.getLogger("ensemble")
+from ensemble.errors import InputError, StorageError, in_one_line, logger
 
 PATIENCE_SECONDS = 300.0
 """After so long without an answer to a request a run ends: the same command resumes it."""

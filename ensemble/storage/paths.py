@@ -8,12 +8,12 @@ from etils import epath
 from ensemble.errors import InputError, in_one_line, shown
 
 
-def is_remote(path: str | os.PathLike[str]) -> bool:
+def is_remote(path: epath.PathLike) -> bool:
     """Whether a path is of a store and not of a disk."""
     return "://" in os.fspath(path)
 
 
-def user_path(path: str | os.PathLike[str], flag: str) -> epath.Path:
+def user_path(path: epath.PathLike, flag: str) -> epath.Path:
     """Makes a path of what a user gives, with `~` expanded: absolute, or remote (`gs://`).
 
     Args:
@@ -58,11 +58,11 @@ def fresh_file(path: str, flag: str, endings: Sequence[str] = ()) -> epath.Path:
         InputError: No file can be there, or one is.
     """
     found = user_path(path, flag)
-    store, separator, name = os.fspath(found).partition("://")
-    folder = epath.Path(f"{store}://{name.partition('/')[0]}") if separator else found.parent
+    folder = found.parent
+    if is_remote(found):
+        folder = epath.Path("/".join(os.fspath(found).split("/")[:3]))
     if path.endswith("/") or found.is_dir() or not folder.is_dir():
-        kind = "bucket" if separator else "folder"
-        raise InputError(f"{flag}={path} must name a file in a {kind} that exists")
+        raise InputError(f"{flag}={path} must name a file in a bucket or folder that exists")
     if endings and found.suffix.lower() not in endings:
         raise InputError(f"{flag}={path} must end in {' or '.join(endings)}")
     if found.exists():

@@ -6,7 +6,7 @@ of `kfold_bagging` also leave `predictions/held_out.npz`: losses of the rows tha
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from etils import epath
@@ -15,11 +15,10 @@ from ensemble.errors import InputError
 from ensemble.likelihoods.likelihood import Likelihood
 from ensemble.likelihoods.predictive import Predictive
 from ensemble.storage.files import make_folder, write_file
-from ensemble.storage.manifest import damaged
+from ensemble.storage.npz import Arrays
 from ensemble.storage.paths import is_remote
 from ensemble.storage.workdir import Workdir
 
-_ENTRIES = ("targets", "members", "source", "member_of", "member_weights")
 HELD_OUT = "held_out"
 
 
@@ -69,11 +68,10 @@ def read_predictions(work: Workdir, split: str, likelihood: Likelihood) -> Store
         InputError: The file is missing or damaged, or belongs to another run or split.
     """
     arrays = _read(work, split, "train again with the same --workdir")
-    predictive, entries = _parted(arrays, likelihood)
-    targets = entries["targets"]
+    targets, members = arrays.pop("targets"), arrays.pop("members")
     if targets.dtype.kind in "iu":
         targets = targets.astype(np.int32)
-    return StoredPredictions(predictive, targets, entries["members"])
+    return StoredPredictions(_predictive(arrays, likelihood), targets, members)
 
 
 def write_held_out(work: Workdir, losses: np.ndarray) -> None:
@@ -81,43 +79,27 @@ def write_held_out(work: Workdir, losses: np.ndarray) -> None:
     _write(work, HELD_OUT, {"losses": losses})
 
 
-def read_held_out(work: Workdir, num_rows: int) -> np.ndarray:
+def read_held_out(work: Workdir) -> np.ndarray:
     """Reads what `write_held_out` wrote.
-
-    Args:
-        work: Directory of the run.
-        num_rows: N.
 
     Raises:
         InputError: The file is absent, damaged, or of another run.
     """
     remedy = "only members of config.method='kfold_bagging' hold out training rows"
-    losses = _read(work, HELD_OUT, remedy)["losses"]
-    if losses.shape != (num_rows,):
-        raise damaged(_path(work, HELD_OUT))
-    return losses
+    return _read(work, HELD_OUT, remedy)["losses"]
 
 
-def write_predictive(path: epath.Path, predictive: Predictive, source: str) -> None:
-    """Writes a predictive as a folder of npy files, which can be mapped.
-
-    Args:
-        path: Path of the folder; an earlier one is replaced.
-        predictive: Predictions to store.
-        source: Text of what they are predictions of.
-    """
+def write_predictive(path: epath.Path, predictive: Predictive) -> None:
+    """Writes a predictive as a folder of npy files, which can be mapped; it replaces another."""
     if path.exists():
         path.rmtree()
     path.mkdir(parents=True)
-    for name, one in {**_arrays(predictive), "source": source}.items():
+    for name, one in _arrays(predictive).items():
         write_file(path / f"{name}.npy", functools.partial(np.save, arr=one))
 
 
-def read_predictive(path: epath.Path, likelihood: Likelihood) -> tuple[Predictive, str]:
+def read_predictive(path: epath.Path, likelihood: Likelihood) -> Predictive:
     """Reads what `write_predictive` wrote; from a disk, arrays are mapped.
-
-    Returns:
-        The predictions, and their source.
 
     Raises:
         OSError: A file cannot be read.
@@ -127,35 +109,28 @@ def read_predictive(path: epath.Path, likelihood: Likelihood) -> tuple[Predictiv
     for file in path.glob("*.npy"):
         with file.open("rb") as content:
             arrays[file.stem] = np.load(content) if is_remote(path) else np.load(file, "r")
-    predictive, entries = _parted(arrays, likelihood)
-    return predictive, str(entries["source"])
+    return _predictive(arrays, likelihood)
 
 
-def _path(work: Workdir, name: str) -> epath.Path:
-    return work.predictions / f"{name}.npz"
-
-
-def _write(work: Workdir, name: str, arrays: dict[str, Any]) -> None:
+def _write(work: Workdir, name: str, arrays: Arrays) -> None:
     make_folder(work.predictions)
-    write_file(_path(work, name), lambda file: np.savez_compressed(file, **arrays))
-    work.manifest.add(_path(work, name))
+    path = work.predictions / f"{name}.npz"
+    work.manifest.write(path, lambda file: np.savez_compressed(file, **arrays))
 
 
-def _read(work: Workdir, name: str, remedy: str) -> dict[str, np.ndarray]:
-    if arrays := work.manifest.read_npz(_path(work, name)):
+def _read(work: Workdir, name: str, remedy: str) -> Arrays:
+    path = work.predictions / f"{name}.npz"
+    if arrays := work.manifest.read_npz(path):
         return arrays
-    raise InputError(f"{_path(work, name)} is missing; {remedy}")
+    raise InputError(f"{path} is missing; {remedy}")
 
 
-def _arrays(predictive: Predictive) -> dict[str, Any]:
+def _arrays(predictive: Predictive) -> Arrays:
     entries = {"member_of": predictive.member_of, "member_weights": predictive.weights}
     return {**predictive.arrays, **{name: one for name, one in entries.items() if one is not None}}
 
 
-def _parted(
-    arrays: dict[str, np.ndarray], likelihood: Likelihood
-) -> tuple[Predictive, dict[str, np.ndarray]]:
-    """The predictions of a file, and its other entries."""
-    entries = {name: arrays.pop(name) for name in _ENTRIES if name in arrays}
-    of_members = (entries.get(name) for name in ("member_of", "member_weights"))
-    return likelihood.predictive(arrays, *of_members), entries
+def _predictive(arrays: Arrays, likelihood: Likelihood) -> Predictive:
+    """The predictions of what `_arrays` has returned."""
+    of_members = [arrays.pop(name, None) for name in ("member_of", "member_weights")]
+    return likelihood.predictive(arrays, *of_members)

@@ -45,5 +45,4 @@ def trials_file(work: Workdir) -> epath.Path:
 
 def purpose_of(work: Workdir) -> str:
     """The purpose of the trials in a workdir; empty if it has none."""
-    file = trials_file(work)
-    return str(work.manifest.read(file).get("purpose", "")) if file.exists() else ""
+    return str(work.manifest.read(trials_file(work)).get("purpose", ""))

@@ -1,6 +1,5 @@
 """Weights of networks in files of anybody: npz and safetensors, arrays by name."""
 
-import io
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -10,16 +9,16 @@ from etils import epath
 
 from ensemble.errors import InputError, in_one_line, listed
 from ensemble.storage.memory import memory_bytes
-from ensemble.storage.npz import read_arrays
+from ensemble.storage.npz import Arrays, read_arrays
 
 
 def fitting(
-    found: Mapping[str, np.ndarray],
+    found: Arrays,
     shapes: Mapping[str, Any],
     names: Collection[str],
     what: str,
     model: str,
-) -> dict[str, np.ndarray]:
+) -> Arrays:
     """Takes arrays for leaves of a network, in their types.
 
     Args:
@@ -32,26 +31,23 @@ def fitting(
     Raises:
         InputError: some are missing, of another shape, or not finite.
     """
-    fits = {}
     faults = []
     for name in sorted(names):
         here = list(shapes[name].shape)
         there = list(found[name].shape[1:]) if name in found else "missing"
         if there != here:
             faults.append(f"{name} is {there} there and {here} here")
-            continue
-        fits[name] = found[name].astype(shapes[name].dtype)
-        if not np.isfinite(fits[name]).all():
+        elif not np.isfinite(found[name].astype(shapes[name].dtype)).all():
             faults.append(f"{name} has NaN or infinities")
     if faults:
         raise InputError(
             f"{what} does not fit config.model={model!r}: {listed(faults, separator='; ')}; give "
             "weights of this network, for inputs of this shape, by its names"
         )
-    return fits
+    return {name: found[name].astype(shapes[name].dtype) for name in sorted(names)}
 
 
-def read(path: epath.Path, what: str) -> dict[str, np.ndarray]:
+def read(path: epath.Path, what: str) -> Arrays:
     """Reads the arrays of a file of anybody, by the paths of a network's parameters: with `/`.
 
     Args:
@@ -63,15 +59,13 @@ def read(path: epath.Path, what: str) -> dict[str, np.ndarray]:
     """
     limit = memory_bytes() // 4  # Its arrays are copied.
     try:
-        if (size := path.stat().length) > limit:
-            raise ValueError(f"it has {size:,} bytes, more than the {limit:,} allowed here")
-        content = path.read_bytes()
-        is_npz = path.suffix == ".npz"
-        arrays = read_arrays(io.BytesIO(content), limit) if is_npz else _read_safetensors(content)
+        with path.open("rb") as file:
+            is_npz = path.suffix == ".npz"
+            arrays = read_arrays(file, limit) if is_npz else _read_safetensors(file.read(limit))
         for name, array in arrays.items():
             if array.dtype.kind in "USc":
                 raise ValueError(f"{name} has dtype {array.dtype}, not real numbers")
-    except (OSError, ValueError) as error:
+    except Exception as error:  # A file of anybody may be damaged in any way.
         raise InputError(
             f"{what} cannot be read as weights: {in_one_line(error, 200)}; give an npz or a "
             "safetensors file of arrays by name"
@@ -79,21 +73,12 @@ def read(path: epath.Path, what: str) -> dict[str, np.ndarray]:
     return {name.replace(".", "/").removeprefix("params/"): one for name, one in arrays.items()}
 
 
-def _read_safetensors(content: bytes) -> dict[str, np.ndarray]:
-    """The arrays of a safetensors file.
-
-    Raises:
-        ValueError: it is none, or has arrays of unusual types.
-    """
+def _read_safetensors(content: bytes) -> Arrays:
     import safetensors  # Few runs have such a file.
 
-    try:
-        entries = safetensors.deserialize(content)
-    except safetensors.SafetensorError as error:
-        raise ValueError(str(error)) from None
     return {
         name: np.frombuffer(one["data"], _dtype(one["dtype"])).reshape(one["shape"])
-        for name, one in entries
+        for name, one in safetensors.deserialize(content)
     }
 
 

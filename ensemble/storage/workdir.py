@@ -1,13 +1,11 @@
 """A run's directory: what lies where, one run at a time, files whole or not at all."""
 
 import contextlib
-import errno
 import json
-import logging
 import os
 import secrets
-from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn
+from collections.abc import Iterator
+from typing import NoReturn
 
 import ml_collections
 from etils import epath
@@ -16,15 +14,11 @@ from ensemble.config import FORMAT, build, differences, flatten
 from ensemble.config.pieces import packages
 from ensemble.errors import InputError, in_one_line
 from ensemble.storage.files import locked, write_file
-from ensemble.storage.manifest import Manifest, to_json
+from ensemble.storage.manifest import Json, Manifest, damaged, to_json
 from ensemble.storage.paths import is_remote, user_path
-
-logger = logging.getLogger("ensemble")
 
 UNFINISHED = ".orbax-checkpoint-tmp"
 """What the name of a checkpoint ends with while Orbax writes it."""
-FULL = [os.strerror(one) for one in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)]
-"""What the system says of a disk that is full, or has become so for this user."""
 
 
 def numbers_in(checkpoints: epath.Path) -> list[int]:
@@ -43,7 +37,7 @@ class Workdir:
         InputError: There can be no such path.
     """
 
-    def __init__(self, path: str | os.PathLike[str]):
+    def __init__(self, path: epath.PathLike):
         self.path = user_path(path, "--workdir")
         self.config = self.path / "config.json"
         self.report = self.path / "results.json"
@@ -76,7 +70,8 @@ class Workdir:
     def opened(self) -> Iterator[None]:
         """Creates the directory and holds it for one run.
 
-        The lock is the kernel's (flock) and dies with its process, so a killed run leaves none.
+        The lock is the kernel's (flock) and dies with its process, so a killed run leaves none. A
+        bucket, or a disk without locks, is opened without one.
 
         Raises:
             InputError: It cannot be written, or another run holds it.
@@ -87,16 +82,11 @@ class Workdir:
                 lock = locked(self.path / ".lock", self._in_use)
                 if not self.is_remote and stack.enter_context(lock):
                     self._remove_unfinished()
-                else:
-                    logger.warning("%s cannot be locked: start one run at a time.", self.path)
                 write_file(self.path / ".writable", "Can a file be written?")
                 # A store may have heeded a removal that seemed to fail, and is then asked again.
                 (self.path / ".writable").unlink(missing_ok=True)
             except OSError as error:
-                raise InputError(
-                    f"--workdir={self.path} cannot be written: {error.strerror or error}; "
-                    "choose another directory or free space there"
-                ) from None
+                raise cannot_write(self.path, error.strerror or str(error)) from None
             yield
 
     def _in_use(self) -> NoReturn:
@@ -138,7 +128,7 @@ class Workdir:
             InputError: config.json, which a run writes first, is gone.
         """
         if not self.config.exists():
-            raise cannot_write(self.path, os.strerror(errno.ENOENT))
+            raise cannot_write(self.path, f"{self.config} is gone")
 
     def write_config(
         self, config: ml_collections.FrozenConfigDict, outer: "Workdir | None" = None
@@ -160,14 +150,15 @@ class Workdir:
         if json.loads(text) != before:
             self.manifest.write(self.config, text)
 
-    def read_config(self) -> dict[str, Any] | None:
-        """Reads config.json; None where there is none.
+    def read_config(self) -> Json | None:
+        """Reads config.json, in blocks; None where there is none.
 
         Raises:
-            InputError: It is damaged, or of another format or run.
+            InputError: It is damaged, of another format or run, or names code that may not be
+                imported.
         """
         content = self._content()
-        return with_config(content)["config"] if content else None
+        return _checked(content) if content else None
 
     def identity(self) -> str:
         """The identity of the run that is here: a random number."""
@@ -180,45 +171,36 @@ class Workdir:
         Raises:
             InputError: What differs, and what to do.
         """
-        content = self._content()
-        if not content:
-            return
-        changed = differences(with_config(content)["config"], config.to_dict())
-        if changed:
+        before = self.read_config()
+        if before and (changed := differences(before, config.to_dict())):
             raise InputError(
                 f"{self.path} holds a run with another configuration: {'; '.join(changed)}; "
                 "restore these values or choose another --workdir"
             )
 
-    def _content(self) -> dict[str, Any]:
+    def _content(self) -> Json:
         """The content of config.json; empty where there is none."""
         if not self.config.exists():
             return {}
         if not self.manifest.path.exists():
-            raise InputError(
-                f"{self.manifest.path} is missing; restore it from a copy, or choose another "
-                "--workdir"
-            )
+            raise damaged(self.manifest.path)
         # A kill may have come between it and its entry, whose file nobody else writes.
-        return self._read(self.config) or dict(json.loads(self.config.read_bytes()))
-
-    def _read(self, path: epath.Path) -> dict[str, Any]:
-        content = self.manifest.read(path)
-        if content and content["format"] != FORMAT:
+        content = self.manifest.read(self.config) or dict(json.loads(self.config.read_bytes()))
+        if content["format"] != FORMAT:
             raise InputError(
-                f"{path} has format {in_one_line(repr(content['format']))}, this version reads "
-                f"format {FORMAT}; use the version that wrote it, or a new --workdir"
+                f"{self.config} has format {content['format']!r}, this version reads format "
+                f"{FORMAT}; use the version that wrote it, or a new --workdir"
             )
         return content
 
-    def read_report(self) -> dict[str, Any]:
+    def read_report(self) -> Json:
         """Reads results.json; empty where there is none.
 
         Raises:
-            InputError: It is damaged, or of another format or run.
+            InputError: It is damaged, of another run, or names code that may not be imported.
         """
-        content = self._read(self.report)
-        return with_config(content) if content else {}
+        content = self.manifest.read(self.report)
+        return {**content, "config": _checked(content)} if content else {}
 
     def selected(self) -> list[tuple["Workdir", list[int], list[float]]]:
         """Reads which members of other runs were selected; empty if this is no selection.
@@ -230,7 +212,7 @@ class Workdir:
             InputError: A run is no longer there, or is another.
         """
         found = []
-        for run in self._read(self.report).get("selection", {}).get("runs", ()):
+        for run in self.manifest.read(self.report).get("selection", {}).get("runs", ()):
             path = run["workdir"]
             if not is_remote(path):
                 path = os.path.join(os.path.realpath(self.path), path)
@@ -246,24 +228,13 @@ class Workdir:
         return found
 
 
-def with_config(content: Mapping[str, Any]) -> dict[str, Any]:
-    """An object whose entry `config`, of a run, is checked and in blocks.
-
-    Raises:
-        InputError: It is none, or names code that may not be imported.
-    """
-    return {**content, "config": dict(build(content["config"], is_stored=True).config.to_dict())}
+def _checked(content: Json) -> Json:
+    """The configuration in a file, checked and in blocks."""
+    return dict(build(content["config"], is_stored=True).config.to_dict())
 
 
 def cannot_write(workdir: epath.Path, reason: str) -> InputError:
     """The line for a workdir that a run cannot write to any more."""
-    is_full = any(words in reason for words in FULL)
-    is_there = (workdir / "config.json").exists() and os.strerror(errno.ENOENT) not in reason
-    if not workdir.exists() or not (is_full or is_there):
-        return InputError(
-            f"{workdir}, or what is in it, was removed while the run wrote to it ({reason}); "
-            "restore it and run the same command, or start the run again"
-        )
     return InputError(
         f"{workdir} cannot be written: {reason}; free space or fix that there and run the same "
         "command: it resumes from the last whole checkpoint, if there is one"

@@ -174,10 +174,9 @@ def _loss(trials, out, report):
     Raises:
         TrainingError: Members that hold out some of these rows failed.
     """
-    num_rows = report["num_train_examples"]
-    losses = read_held_out(out, num_rows)
+    losses = read_held_out(out)
     first = trials.folder(trials.scored[0].name) if trials.scored else out
-    known = ~np.isnan(read_held_out(first, num_rows))
+    known = ~np.isnan(read_held_out(first))
     if not known.any() or np.isnan(losses[known]).any():
         raise TrainingError("members failed, and no other holds out their rows")
     return float(losses[known].mean()), {}

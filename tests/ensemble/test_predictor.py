@@ -90,7 +90,6 @@ def test_predictions_show_their_first_rows(blobs_run, blobs):
         (np.zeros((0, 6)), "with N > 0"),
         (np.full((1, 6), np.nan), "hold NaN or infinities"),
         (np.full((1, 6), 1e300), "hold NaN or infinities"),  # In float32.
-        ([[1.0, 2.0], [3.0]], "inputs are ragged"),
         (np.full((1, 6), "a"), "of dtype <U1: the ensemble takes numbers"),
     ],
 )

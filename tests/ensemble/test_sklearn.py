@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ensemble.sklearn import repetition
+from ensemble import sklearn
 
 
 def small_data(num_rows=6):
@@ -15,14 +15,14 @@ def small_data(num_rows=6):
 
 def test_whole_weights_repeat_rows_and_others_are_kept():
     data = small_data()
-    whole = repetition.weighted(data, [0, 1, 2, 0, 1, 3])
+    whole = sklearn.weighted(data, [0, 1, 2, 0, 1, 3])
     assert whole["train_inputs"][:, 0].tolist() == [2, 4, 4, 8, 10, 10, 10]
     assert whole["train_labels"].tolist() == [1, 0, 0, 0, 1, 1, 1]
     assert whole["class_names"] is data["class_names"]
     assert "sample_weight" not in whole
-    parts = repetition.weighted(data, [0, 1, 2, 0.5, 1, 3])
+    parts = sklearn.weighted(data, [0, 1, 2, 0.5, 1, 3])
     assert parts["sample_weight"].tolist() == [1, 2, 0.5, 1, 3]
     assert parts["train_inputs"][:, 0].tolist() == [2, 4, 6, 8, 10]
-    many = repetition.weighted(data, [0, 10, 10, 10, 10, 11])
+    many = sklearn.weighted(data, [0, 10, 10, 10, 10, 11])
     assert many["sample_weight"].tolist() == [10, 10, 10, 10, 11]
-    assert "sample_weight" not in repetition.weighted(data, [0, 10, 10, 10, 10, 10])
+    assert "sample_weight" not in sklearn.weighted(data, [0, 10, 10, 10, 10, 10])

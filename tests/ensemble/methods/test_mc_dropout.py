@@ -31,7 +31,6 @@ def log_probs(predictor, inputs):
 def test_a_member_predicts_with_the_mean_of_its_passes(run, blobs):
     workdir, result = run
     predictor = ensemble.load(workdir)
-    assert predictor.description == "2 members of 16 estimators"
     of_passes = np.exp(log_probs(predictor, blobs["inputs"]))
     assert len(np.unique(of_passes[:, 0, 0])) == 16
     of_members = predictor.predict_members(blobs["inputs"])

@@ -65,7 +65,7 @@ def test_what_is_not_finite_is_null_and_comes_back_as_nan(work, caplog):
     assert record["c"] == 1.0
 
 
-def test_damaged_lines_are_left_out(work, caplog):
+def test_damaged_lines_are_left_out(work):
     damaged = [
         "[1]",
         '{"step": 1e999}',
@@ -74,7 +74,6 @@ def test_damaged_lines_are_left_out(work, caplog):
     ]
     work.metrics.write_text("".join(f"{line}\n" for line in [*damaged, '{"step": 2}']))
     assert read_metrics(work.metrics) == [{"step": 2}]
-    assert "is damaged" in caplog.text
 
 
 def test_json_holds_no_infinity(work):

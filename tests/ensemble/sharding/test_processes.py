@@ -188,7 +188,8 @@ sys.stderr = sys.stdout
 processes.wait_for_all("once")
 if processes.is_main():
     processes.end(2)
-with signals.in_program("TOLD train.py"), signals.stop_signals():
+signals.program = "TOLD train.py"
+with signals.stop_signals():
     processes.wait_for_all("never")
 """
     )
@@ -218,7 +219,6 @@ LAST = (
         (f"unhandled system error {LAST}'socketTryAccept: Accept failed: Bad file'", True),
         (f"internal error {LAST}'Net : Connection closed by remote peer node2<42830>'", True),
         (f"unhandled cuda error {LAST}'Cuda failure 2 'out of memory''", False),
-        (f"unhandled system error {LAST}'failed to extend /dev/shm/nccl-1 to 9 bytes'", False),
         ("invalid usage", False),
     ],
 )

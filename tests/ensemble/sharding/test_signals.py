@@ -105,17 +105,18 @@ def ends(monkeypatch):
     found = []
     began = time.monotonic()
 
-    def end(program, line):
+    def end(line):
         found.append(time.monotonic() - began)
 
     monkeypatch.setattr(signals, "_end", end)
+    monkeypatch.setattr(signals, "program", "train.py")
     monkeypatch.setattr(signals, "_POLL_SECONDS", 0.05)
     monkeypatch.setattr(signals, "GUARD_SECONDS", 0.3)
     return found
 
 
 def test_a_program_that_does_not_answer_is_ended(ends):
-    with signals.in_program("train.py"), signals.stop_signals() as stop:
+    with signals.stop_signals() as stop:
         assert not stop.asked()
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.6)
@@ -124,7 +125,7 @@ def test_a_program_that_does_not_answer_is_ended(ends):
 
 
 def test_one_that_is_about_to_save_is_left_alone(ends):
-    with signals.in_program("train.py"), signals.stop_signals() as stop:
+    with signals.stop_signals() as stop:
         os.kill(os.getpid(), signal.SIGTERM)
         stop.is_settled = True
         time.sleep(0.6)
@@ -136,7 +137,8 @@ def interrupt():
     time.sleep(10)  # Another thread may get it, and tell this one.
 
 
-def test_a_notebook_is_never_ended(ends):
+def test_a_notebook_is_never_ended(ends, monkeypatch):
+    monkeypatch.setattr(signals, "program", None)
     with signals.stop_signals() as stop:
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.6)

@@ -90,20 +90,6 @@ def test_num_devices_makes_that_many():
     assert printed(code + "import jax; print(json.dumps(jax.device_count()))") == 3
 
 
-def test_what_the_environment_cannot_mean_is_one_line(monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=0")
-    with pytest.raises(InputError, match="cannot be 0 devices"):
-        startup._num_cpu_devices(None)
-
-
-@pytest.mark.parametrize("number", [0, -5, 2000])
-def test_so_many_devices_cannot_be_chosen(monkeypatch, number):
-    config = types.SimpleNamespace(values={"jax_num_cpu_devices": number})
-    monkeypatch.setattr(startup, "jax", types.SimpleNamespace(config=config))
-    with pytest.raises(InputError, match=f"cannot be {number} devices"):
-        startup._num_cpu_devices(None)
-
-
 @pytest.mark.check
 def test_the_default_is_a_device_per_core():
     code = FLAGS + "import jax; print(json.dumps(jax.device_count()))"
@@ -168,26 +154,6 @@ def test_importing_the_package_imports_nothing_slow():
     assert printed(code) == []
 
 
-@pytest.mark.check
-@pytest.mark.skipif(startup._num_cpu_devices(None) < 2, reason="there is one core")
-def test_cores_that_stay_idle_are_said():
-    code = """
-import json, jax
-jax.devices()
-from ensemble import notes
-from ensemble.sharding import startup
-with notes.collected() as lines:
-    startup.configure()
-    startup.configure(1, "deep_ensemble")
-    assert not lines
-    startup.configure(None, "deep_ensemble")
-print(json.dumps(lines))
-"""
-    (line,) = printed(code)
-    assert "JAX was used before this run, with 1 of " in line
-    assert "jax_num_cpu_devices" in line
-
-
 @pytest.mark.parametrize(
     ("method", "is_one"), [("deep_ensemble", True), (None, True), ("nuts", False)]
 )
@@ -216,14 +182,3 @@ print(json.dumps([sum("XLAEigen" in name for name in names), jax.local_device_co
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads are listed by /proc")
 def test_jax_starts_with_so_many_threads():
     assert printed(THREADS, JAX_NUM_CPU_DEVICES="2", PJRT_NPROC="2") == [1, 1]
-
-
-def test_threads_that_jax_has_are_kept_and_a_line_says_so(caplog):
-    jax.devices()
-    for number in (None, 8):
-        startup.limit_threads(number)
-    assert not caplog.records
-    for _ in range(2):
-        startup.limit_threads(2)
-    (line,) = caplog.messages
-    assert "n_jobs=2 changes nothing here" in line

@@ -7,22 +7,24 @@ import json
 import pyarrow.parquet
 import pytest
 
-from ensemble.storage.row_files import WRITERS
+from ensemble.commands.predict import WRITERS
 
 PIECES = [
     {"name": ["a", 'quoted "b", c'], "x": [0.1, 1e-300], "label": [3, 2**60], "is": [True, False]},
     {"name": ["two\nlines"], "x": [1 / 3], "label": [0], "is": [True]},
 ]
-ROWS = [
-    dict(zip(piece, row, strict=True))
-    for piece in PIECES
-    for row in zip(*piece.values(), strict=True)
-]
+
+
+def rows_of(piece):
+    return [dict(zip(piece, row, strict=True)) for row in zip(*piece.values(), strict=True)]
+
+
+ROWS = [row for piece in PIECES for row in rows_of(piece)]
 
 
 def written(ending, pieces):
     file = io.BytesIO()
-    WRITERS[ending](file, iter(pieces))
+    WRITERS[ending](file, map(rows_of, pieces))
     return file.getvalue()
 
 
