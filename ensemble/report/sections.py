@@ -22,7 +22,7 @@ _SECTIONS = {
     "distillation": "ensemble.report.distillation:SECTION",
     "recommendation": "ensemble.recommendation.section:SECTION",
     "sites": "ensemble.numpyro_models.section:SECTION",
-    "num_total_samples": "ensemble.random_walk.section:SECTION",
+    "num_total_samples": "ensemble.random_walk.summary:SECTION",
 }
 """Sections by their keys; an application's is imported for its own results alone."""
 
