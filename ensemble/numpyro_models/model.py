@@ -482,15 +482,10 @@ def density_model(logdensity_fn: Callable[[Any], Array], start: Any, name: str) 
     """
     paths, structure = jax.tree_util.tree_flatten_with_path(start)
     centre = {}
-    for path, leaf in paths:
-        try:
-            array = np.asarray(leaf, np.float32)
-        except (TypeError, ValueError) as error:
-            raise InputError(
-                f"the start of {name} must be an array of real numbers, or a tree of them: "
-                f"{in_one_line(error)}"
-            ) from None
-        centre[jax.tree_util.keystr(path, simple=True, separator=".") or "x"] = array
+    with running(f"the start of {name}, which must be a tree of real numbers,"):
+        for path, leaf in paths:
+            key = jax.tree_util.keystr(path, simple=True, separator=".") or "x"
+            centre[key] = np.asarray(leaf, np.float32)
 
     def model() -> None:
         leaves = [

@@ -1,4 +1,4 @@
-"""Results of a sampled model: a table of its variables, LOO, plots, `posterior.nc`."""
+"""Results of a sampled model: a table of its variables, LOO, plots, `posterior.nc`, a report."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,11 @@ from flax.traverse_util import flatten_dict
 
 from ensemble.draws import diagnostics
 from ensemble.draws.store import LOG_DENSITY, Draws, is_diagnostic
+from ensemble.errors import plural
 from ensemble.notes import note
 from ensemble.report import charts, plots
+from ensemble.report.findings import Finding
+from ensemble.report.sections import DIVERGENT, MODES, Section, grid
 from ensemble.report.svg import Chart
 from ensemble.sharding import transfer
 from ensemble.storage.workdir import Workdir
@@ -20,6 +23,12 @@ _MAX_SCALARS = 1000  # Of which the table has a row.
 _FEWEST_DRAWS = 25  # A fifth of them, the five that a tail is fitted to, are enough for ArviZ.
 _BATCH = 64
 _MAX_OBSERVED = 2**26  # Numbers of log likelihoods, and of predictions: 256 MiB each.
+_MAX_SITES = 40
+_COLUMNS = {
+    "mean": ("mean", ".5g"), "mcse": ("+-", ".2g"), "sd": ("sd", ".5g"), "q05": ("5%", ".5g"),
+    "q95": ("95%", ".5g"), "rhat": ("R-hat", ".3f"), "ess_bulk": ("bulk ESS", ".0f"),
+    "ess_tail": ("tail ESS", ".0f"),
+}  # fmt: skip
 
 Arrays = Mapping[str, np.ndarray]
 """Arrays by site, or by the name of a scalar."""
@@ -192,3 +201,62 @@ def loo(log_likelihood: Arrays, scalars: Arrays) -> dict[str, dict[str, Any]]:
         if is_long and np.isfinite(flat).all():
             results[name] = diagnostics.loo(flat, efficiency)
     return results
+
+
+# The report.
+
+
+def _contents(report: Mapping[str, Any]) -> list[str]:
+    """Returns the table of a model's variables, and the LOO of its observations."""
+    sites = report["sites"]
+    rows = [
+        [site, *(f"{row[n]:{form}}".replace("nan", "") for n, (_, form) in _COLUMNS.items())]
+        for site, row in [*sites.items()][:_MAX_SITES]
+    ]
+    lines = [grid(["variable", *(title for title, _ in _COLUMNS.values())], rows)]
+    if report["num_values"] > len(rows):
+        lines.append(
+            f"These are {len(rows)} of {report['num_values']:,} values; results.json has "
+            f"{len(sites):,}, posterior.nc has all."
+        )
+    for site, one in report["loo"].items():
+        lines.append(
+            f"LOO of {site}: {one['elpd_loo']:.1f} nats +- {one['se_loo']:.1f}, with "
+            f"{one['p_loo']:.1f} effective parameters."
+        )
+    return lines
+
+
+def _findings(results: Mapping[str, Any]) -> list[Finding]:
+    """Returns observations that LOO cannot judge."""
+    return [
+        Finding(
+            "loo",
+            "warning",
+            f"LOO of {site} is unreliable: Pareto k exceeds {one['good_k']:.2g} for "
+            f"{plural(one['num_bad_k'], 'observation')}.",
+            {"num_bad_k": one["num_bad_k"]},
+        )
+        for site, one in results["loo"].items()
+        if one["num_bad_k"]
+    ]
+
+
+def _remedy(results: Mapping[str, Any], fault: str) -> str:
+    """Returns what helps a model where a network needs something else."""
+    if fault == MODES:
+        return (
+            "Set config.method='parallel_tempering', or order parameters of mirror images in the "
+            "model."
+        )
+    if fault == DIVERGENT:
+        return "Raise config.sampler.target_accept to 0.95, or write the model without centring."
+    mass = results.get("config", {}).get("sampler", {}).get("mass_matrix")
+    remedy = "set config.sampler.mass_matrix='low_rank', or reparametrise"
+    # A ladder has a diagonal mass.
+    if mass in ("low_rank", "dense") or len(results["sites"]) == 1 or "ladder" in results:
+        remedy = "write the model with another centring of its groups"
+    return f"The worst is {results['posterior']['rhat_worst']}: {remedy}."
+
+
+SECTION = Section("sites", _contents, stands_alone=True, findings=_findings, remedy=_remedy)

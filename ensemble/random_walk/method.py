@@ -161,7 +161,6 @@ class WalkReport(Report):
             "ess_min": ess_min,
             "accept": accepted / num_samples,
             "num_invalid": int(host.chains.invalid.sum()),
-            "num_stuck": int(np.isneginf(host.chains.log_density).sum()),
             "num_samples": num_draws,
             "num_chains": num_chains,
             "num_superchains": walker.num_superchains,

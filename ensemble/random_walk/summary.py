@@ -135,8 +135,6 @@ def _contents(report: Mapping[str, Any]) -> list[str]:
     )
     if posterior["num_invalid"]:
         text += f" {posterior['num_invalid']:,} proposals without a log density were rejected."
-    if posterior["num_stuck"]:
-        text += f" {posterior['num_stuck']:,} chains never came to where the density is."
     table = grid(["dimension", "mean", "95%", "variance", "95%", "ESS"], rows)
     return [table, "", text]
 

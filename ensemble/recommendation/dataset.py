@@ -302,42 +302,42 @@ def _split(
             f"{name}: user {shown(repr(user_ids[user]))} rates {shown(repr(items['title'][item]))} "
             "twice; remove the duplicates, or join them to one with a weight"
         )
+    pairs = learned[PAIR].to_numpy(np.int32)
+    targets = np.ones(len(learned), np.int32)
+    if of_ratings:
+        targets = learned["rating"].to_numpy(np.float32)
     is_held = np.zeros(len(learned), bool)
     if by_time:
         times = learned["time"]
         latest = times.nlargest(max(1, round(_SHARE * len(times))))
         is_held = (times >= latest.min()).to_numpy()
-    item_of = learned["item"].to_numpy()
-    parts = []
+    others = []
     for user, places in learned.groupby("user").indices.items():
         digest = hashlib.blake2b(user_ids[user].encode(), digest_size=8).digest()
         rng = np.random.default_rng([_HOLD_OUT_STREAM, request.seed, int.from_bytes(digest)])
         if not by_time:
             is_held[rng.choice(places, _part(_SHARE, len(places)), replace=False)] = True
-        if of_ratings:
-            continue
-        held = item_of[places[is_held[places]]]
-        others = np.delete(np.arange(len(items)), item_of[places])
-        size = _part(len(held) / len(places), len(others)) if len(held) else 0
-        chosen = np.concatenate([held, np.sort(rng.choice(others, size, replace=False))])
-        parts.append([np.full_like(chosen, user), chosen, np.arange(len(chosen)) < len(held)])
-    pairs = learned[PAIR].to_numpy(np.int32)
-    if of_ratings:
-        targets = learned["rating"].to_numpy(np.float32)
-        test = Examples(pairs[is_held], targets[is_held])
-    else:
-        targets = np.ones(len(learned), np.int32)
-        columns = np.concatenate(parts, axis=1).astype(np.int32)
-        test = Examples(columns[:2].T, columns[2])
+        if not of_ratings:
+            number = is_held[places].sum()
+            unwatched = np.delete(np.arange(len(items)), pairs[places, 1])
+            size = _part(number / len(places), len(unwatched)) if number else 0
+            chosen = np.sort(rng.choice(unwatched, size, replace=False))
+            others.append(np.column_stack([np.full(size, user), chosen]))
+    held = np.concatenate([pairs[is_held], *others]).astype(np.int32)
+    values = np.pad(targets[is_held], (0, len(held) - is_held.sum()))
     # Watches are scored on pairs of both classes.
-    if is_held.all() or len(np.unique(test.targets)) < 2 - of_ratings:
+    if is_held.all() or len(np.unique(values)) < 2 - of_ratings:
         raise InputError(
             f"{name} has too few interactions or times to hold a tenth of them out; use more "
             "data, or another config.split_by"
         )
+    order = slice(None) if of_ratings else np.argsort(held[:, 0], kind="stable")
+    splits = {
+        "train": Examples(pairs[~is_held], targets[~is_held]),
+        "test": Examples(held[order], values[order]),
+    }
     class_names = None if of_ratings else ("not watched", "watched")
     weights = np.asarray(learned.get("weight", np.ones(len(learned))), np.float32)[~is_held]
-    splits = {"train": Examples(pairs[~is_held], targets[~is_held]), "test": test}
     return InteractionDataset(name, splits, class_names, rows, user_ids, items, weights)
 
 

@@ -9,6 +9,7 @@ import pytest
 from blackjax.mcmc.metrics import LowRankInverseMassMatrix, default_metric
 from run_parts import mesh_of
 
+from ensemble import pytrees
 from ensemble.methods import low_rank_mass
 from ensemble.methods.kernels import DrawInfo, Settings, make_sampler
 from ensemble.numpyro_models.free_chains import run_on_devices, times
@@ -66,12 +67,12 @@ def freely(mass, chunks):
     for first, end in chunks:
         places = int(num_kept(end) - num_kept(first))
         kept = {
-            "a": jnp.zeros((places, NUM_CHAINS)),
-            "b": jnp.zeros((places, NUM_CHAINS, 3)),
+            "a": jnp.zeros((places + 1, NUM_CHAINS)),  # One place, at least.
+            "b": jnp.zeros((places + 1, NUM_CHAINS, 3)),
         }
         record = DrawInfo(*jnp.zeros((6, end - first, NUM_CHAINS))), kept
         chains, record = jax.jit(run)(keys, chains, record, np.int32(first), np.int32(end))
-        recorded.append(record)
+        recorded.append((record[0], pytrees.at(record[1], slice(places))))
     return chains, *jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *recorded)
 
 

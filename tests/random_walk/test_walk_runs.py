@@ -86,7 +86,7 @@ def test_intervals_are_student_s_while_chains_agree():
         **{f"mcse_{name}": [0.1] for name in ("mean", "variance")},
         **{"ess": [25.0], "ess_min": 25.0, "rhat_max": 1.0, "nested_rhat_max": 1.05},
         **{"num_superchains": 4, "num_total_samples": 400, "num_chains": 4, "accept": 0.3},
-        **{"num_invalid": 0, "num_stuck": 0},
+        "num_invalid": 0,
     }
     margin = 0.1 * scipy.stats.t.ppf(0.975, 3)
     table = summary.SECTION.contents({"posterior": posterior})[0]
