@@ -22,6 +22,7 @@ SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Levels of the quantiles in a report."""
 MAX_RHAT = 1.1  # Of chains that agree, and have left their starts.
 _MIN_DRAWN = 500  # Positions, fewer of which say little of quantiles.
+_MAX_CHAINS = 2**15  # Whose positions give the quantiles.
 
 
 def summarise(walk: Any, num_draws: int, num_superchains: int) -> dict[str, NDArray]:
@@ -48,15 +49,16 @@ def summarise(walk: Any, num_draws: int, num_superchains: int) -> dict[str, NDAr
     length = segment_length(num_draws)
     number = num_draws // length
     half = number // 2  # An odd segment in the middle is of neither half.
-    halves = [
+    half_firsts, half_squares = (
         np.concatenate([one[:, half - 1], one[:, number - 1] - one[:, number - half - 1]])
         for one in walk.marks[:2]
-    ]
+    )
     firsts, squares = (
         np.asarray(total, np.float64) - excess + pending
         for pending, total, excess in zip(*walk.sums, strict=True)
     )
-    drawn = walk.marks[2][:, :number].reshape(-1, walk.origin.size)
+    positions = walk.marks[2]
+    drawn = positions[:: 1 + len(positions) // _MAX_CHAINS, :number].reshape(-1, walk.origin.size)
     if len(drawn) < _MIN_DRAWN:
         drawn = np.full_like(drawn, np.nan, shape=(1, walk.origin.size))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -67,13 +69,14 @@ def summarise(walk: Any, num_draws: int, num_superchains: int) -> dict[str, NDAr
         variance = seconds.mean(axis=0)
         mcse_mean = _standard_error(means, num_superchains)
         in_half = np.float64(half * length)
+        split = _ratio(half_firsts, half_squares, in_half, 2 * len(means))
         return {
             "mean": walk.origin + mean,
             "variance": variance,
             "mcse_mean": mcse_mean,
             "mcse_variance": _standard_error(seconds, num_superchains),
             "ess": variance / mcse_mean**2,
-            "rhat": np.sqrt(1 - 1 / in_half + _ratio(*halves, in_half, 2 * len(means))),
+            "rhat": np.sqrt(1 - 1 / in_half + split),
             "nested_rhat": np.sqrt(1 + _ratio(firsts, squares, num_draws, num_superchains)),
             "quantiles": np.quantile(drawn, SHARES, axis=0),
         }
