@@ -161,11 +161,11 @@ def walks(devices: Sequence[jax.Device], num_chains: int) -> jax.stages.Lowered:
     placed = Devices(1, devices, groups=len(devices))
     with described(devices):
         walk = walker.Walker(config, densities.GAUSSIAN_MIXTURE, placed)
-        chains, sums, _, counts, factor, grid = walk.start(Start()).state
+        chains, sums, _, factor, origin = walk.start(Start()).state
         span = Span(np.uint32(0), np.int32(0), np.int32(1000))
         take_steps: Any = walk.take_steps
         lowered: jax.stages.Lowered = take_steps.lower(
-            chains, sums, counts, walk.keys, factor, grid, span
+            chains, sums, walk.keys, factor, origin, span
         )
     return lowered
 

@@ -487,7 +487,7 @@ def rwm(num_samples: int = 10**9) -> Comparison:
     """A billion samples by random-walk Metropolis, beside those who did it before, on CPU.
     "Massively parallel MCMC with JAX" (https://rlouf.github.io/post/jax-random-walk-metropolis/)
     drew a billion samples of a mixture of four normals in 25 s. `rwm_peers.py` has the samplers.
-    Seconds are after compilation unless said; ours counts moments, histogram and R-hat in. Ours
+    Seconds are after compilation unless said; ours counts moments, quantiles and R-hat in. Ours
     draws --num_samples, and a peer a tenth, since its time is proportional to the samples by then.
     Moments of ours must lie within four standard errors of the exact ones. `rwm.py` draws curves.
     """

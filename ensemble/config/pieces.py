@@ -393,6 +393,6 @@ TASKS = Kind(
         "distillation": "ensemble.tasks.distillation:create",
         "factorisation": "ensemble.recommendation.factorisation:create",
         "numpyro": "ensemble.numpyro_models.sample:create_task",
-        "density": "ensemble.random_walk.task:create",
+        "density": "ensemble.random_walk.method:create_task",
     },
 )

@@ -1,7 +1,7 @@
-"""Results of a sampled model: a table of its variables, LOO, plots, `posterior.nc`."""
+"""Results of a sampled model: a table of its variables, LOO, plots, `posterior.nc`, a report."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -10,9 +10,11 @@ from flax.traverse_util import flatten_dict
 
 from ensemble.draws import diagnostics
 from ensemble.draws.store import LOG_DENSITY, Draws, is_diagnostic
+from ensemble.errors import plural
 from ensemble.notes import note
-from ensemble.numpyro_models.model import Model
 from ensemble.report import charts, plots
+from ensemble.report.findings import Finding
+from ensemble.report.sections import DIVERGENT, MODES, Section, grid
 from ensemble.report.svg import Chart
 from ensemble.sharding import transfer
 from ensemble.storage.workdir import Workdir
@@ -21,11 +23,15 @@ _MAX_SCALARS = 1000  # Of which the table has a row.
 _FEWEST_DRAWS = 25  # A fifth of them, the five that a tail is fitted to, are enough for ArviZ.
 _BATCH = 64
 _MAX_OBSERVED = 2**26  # Numbers of log likelihoods, and of predictions: 256 MiB each.
+_MAX_SITES = 40
+_COLUMNS = {
+    "mean": ("mean", ".5g"), "mcse": ("+-", ".2g"), "sd": ("sd", ".5g"), "q05": ("5%", ".5g"),
+    "q95": ("95%", ".5g"), "rhat": ("R-hat", ".3f"), "ess_bulk": ("bulk ESS", ".0f"),
+    "ess_tail": ("tail ESS", ".0f"),
+}  # fmt: skip
 
-
-Groups = dict[str, Mapping[str, np.ndarray]]
-"""Arrays by site and by group of ArviZ: `posterior`, `log_likelihood` of each observation and
-`posterior_predictive` [C, K, ...], and `observed_data`; on the host, empty where there are none."""
+Arrays = Mapping[str, np.ndarray]
+"""Arrays by site, or by the name of a scalar."""
 
 
 class SiteResults(NamedTuple):
@@ -50,11 +56,11 @@ class SiteResults(NamedTuple):
         diagnostics.write_netcdf(work.path / "posterior.nc", self.inference_data)
 
 
-def results_of(model: Model, draws: Draws, first: int, live: Sequence[int]) -> SiteResults:
+def results_of(model: Any, draws: Draws, first: int, live: Sequence[int]) -> SiteResults:
     """Computes the results of draws.
 
     Args:
-        model: Model that was sampled.
+        model: `Model` that was sampled.
         draws: Draws of the run.
         first: Number of the first draw that counts.
         live: Numbers of the chains.
@@ -64,17 +70,14 @@ def results_of(model: Model, draws: Draws, first: int, live: Sequence[int]) -> S
     positions, numbers = draws.positions()
     params = flatten_dict(positions, sep="/")  # As `handlers.scope` names.
     groups = groups_of(model, {name: leaf[chains] for name, leaf in params.items()})
-    shapes = {site: one.shape[2:] for site, one in groups["posterior"].items()}
-    places = scalar_places(shapes)
+    values = groups["posterior"]
+    places = scalar_places({site: one.shape[2:] for site, one in values.items()})
     chosen = [places[i] for i in evenly_spread(len(places), _MAX_SCALARS)]
-    scalars = {
-        name: groups["posterior"][site][:, :, *index].astype(np.float64)
-        for name, site, index in chosen
-    }
+    scalars = {name: values[site][:, :, *index].astype(np.float64) for name, site, index in chosen}
     found = diagnostics.summarise({LOG_DENSITY: counted[LOG_DENSITY], **scalars})
     sections = {
         "sites": {name: _row(one, found.scalars.get(name)) for name, one in scalars.items()},
-        "num_values": sum(map(math.prod, shapes.values())),
+        "num_values": len(places),
         "loo": loo(groups["log_likelihood"], scalars),
     }
     panels = charts.traces({**counted, **scalars}, 0, str(found.rhat_worst))
@@ -90,14 +93,19 @@ def results_of(model: Model, draws: Draws, first: int, live: Sequence[int]) -> S
     return SiteResults(found, sections, panels, data)
 
 
-def groups_of(model: Model, params: Mapping[str, np.ndarray]) -> Groups:
-    """Computes the variables, log likelihoods and predictions of draws [C, K, ...].
+def groups_of(model: Any, params: Arrays) -> dict[str, Arrays]:
+    """Computes the groups of ArviZ of draws [C, K, ...].
 
     The observed variables of very many draws times observations are those of evenly spaced draws.
+
+    Returns:
+        Arrays by group: `posterior`, `log_likelihood` of each observation and
+        `posterior_predictive` [C, K, ...], and `observed_data`; empty if there are none.
     """
     num_chains, num_kept = next(iter(params.values())).shape[:2]
 
-    def of_draws(function: Callable[..., Any], places: np.ndarray) -> Any:
+    def of_draws(function: Any, most: int) -> Any:
+        places = evenly_spread(num_kept, most)
         num_draws = num_chains * len(places)
         flat = {
             name: leaf[:, places].reshape(num_draws, *leaf.shape[2:])
@@ -115,13 +123,12 @@ def groups_of(model: Model, params: Mapping[str, np.ndarray]) -> Groups:
             transfer.fetch(run(flat, model.arrays)),
         )
 
-    found = of_draws(lambda _, *one: model.values(*one), np.arange(num_kept))
+    found = of_draws(lambda _, *one: model.values(*one), num_kept)
     observed = model.data()
-    likelihood: dict[str, np.ndarray] = {}
-    predicted: dict[str, np.ndarray] = {}
+    likelihood: Arrays = {}
+    predicted: Arrays = {}
     if size := num_chains * sum(one.size for one in observed.values()):
-        places = evenly_spread(num_kept, max(1, _MAX_OBSERVED // size))
-        likelihood, predicted = of_draws(model.observations, places)
+        likelihood, predicted = of_draws(model.observations, max(1, _MAX_OBSERVED // size))
         if not predicted:
             note(
                 "There is no posterior predictive: the distribution of an observed site has no "
@@ -136,7 +143,7 @@ def groups_of(model: Model, params: Mapping[str, np.ndarray]) -> Groups:
 
 
 def evenly_spread(number: int, most: int) -> np.ndarray:
-    """Returns at most so many of the numbers from 0 on, evenly spread, from the first to the last.
+    """Returns at most so many of the numbers from 0 to below `number`, from the first to the last.
 
     Args:
         number: How many numbers there are.
@@ -145,9 +152,7 @@ def evenly_spread(number: int, most: int) -> np.ndarray:
     return np.linspace(0, number - 1, min(number, most)).astype(int)
 
 
-def scalar_places(
-    shapes: Mapping[str, Sequence[int]],
-) -> list[tuple[str, str, tuple[int, ...]]]:
+def scalar_places(shapes: Mapping[str, Sequence[int]]) -> list[tuple[str, str, Any]]:
     """Returns `(name, array, index)` of all scalars of arrays; names as ArviZ's, as 'theta[0]'."""
     return [
         (f"{site}[{', '.join(map(str, index))}]" if index else site, site, index)
@@ -158,19 +163,20 @@ def scalar_places(
 
 def _row(values: np.ndarray, found: Any) -> dict[str, float]:
     """Row of the table of a scalar [C, K]; diagnostics of a constant are NaN."""
-    names = ("mcse", "rhat", "ess_bulk", "ess_tail")
+    low, high = np.quantile(values, [0.05, 0.95])
     return {
         "mean": float(values.mean()),
         "sd": float(values.std(ddof=min(values.size - 1, 1))),
-        "q05": float(np.quantile(values, 0.05)),
-        "q95": float(np.quantile(values, 0.95)),
-        **{name: getattr(found, name, math.nan) for name in names},
+        "q05": float(low),
+        "q95": float(high),
+        **{
+            name: getattr(found, name, math.nan)
+            for name in ("mcse", "rhat", "ess_bulk", "ess_tail")
+        },
     }
 
 
-def loo(
-    log_likelihood: Mapping[str, np.ndarray], scalars: Mapping[str, np.ndarray]
-) -> dict[str, dict[str, Any]]:
+def loo(log_likelihood: Arrays, scalars: Arrays) -> dict[str, dict[str, Any]]:
     """Returns `diagnostics.loo` of each observed variable.
 
     What is masked, and is 0 in every draw, is no observation.
@@ -193,3 +199,62 @@ def loo(
         if is_long and np.isfinite(flat).all():
             results[name] = diagnostics.loo(flat, efficiency)
     return results
+
+
+# The report.
+
+
+def _contents(report: Mapping[str, Any]) -> list[str]:
+    """Returns the table of a model's variables, and the LOO of its observations."""
+    sites = report["sites"]
+    rows = [
+        [site, *(f"{row[n]:{form}}".replace("nan", "") for n, (_, form) in _COLUMNS.items())]
+        for site, row in [*sites.items()][:_MAX_SITES]
+    ]
+    lines = [grid(["variable", *(title for title, _ in _COLUMNS.values())], rows)]
+    if report["num_values"] > len(rows):
+        lines.append(
+            f"These are {len(rows)} of {report['num_values']:,} values; results.json has "
+            f"{len(sites):,}, posterior.nc has all."
+        )
+    for site, one in report["loo"].items():
+        lines.append(
+            f"LOO of {site}: {one['elpd_loo']:.1f} nats +- {one['se_loo']:.1f}, with "
+            f"{one['p_loo']:.1f} effective parameters."
+        )
+    return lines
+
+
+def _findings(results: Mapping[str, Any]) -> list[Finding]:
+    """Returns observations that LOO cannot judge."""
+    return [
+        Finding(
+            "loo",
+            "warning",
+            f"LOO of {site} is unreliable: Pareto k exceeds {one['good_k']:.2g} for "
+            f"{plural(one['num_bad_k'], 'observation')}.",
+            {"num_bad_k": one["num_bad_k"]},
+        )
+        for site, one in results["loo"].items()
+        if one["num_bad_k"]
+    ]
+
+
+def _remedy(results: Mapping[str, Any], fault: str) -> str:
+    """Returns what helps a model where a network needs something else."""
+    if fault == MODES:
+        return (
+            "Set config.method='parallel_tempering', or order parameters of mirror images in the "
+            "model."
+        )
+    if fault == DIVERGENT:
+        return "Raise config.sampler.target_accept to 0.95, or write the model without centring."
+    mass = results.get("config", {}).get("sampler", {}).get("mass_matrix")
+    remedy = "set config.sampler.mass_matrix='low_rank', or reparametrise"
+    # A ladder has a diagonal mass.
+    if mass in ("low_rank", "dense") or len(results["sites"]) == 1 or "ladder" in results:
+        remedy = "write the model with another centring of its groups"
+    return f"The worst is {results['posterior']['rhat_worst']}: {remedy}."
+
+
+SECTION = Section("sites", _contents, stands_alone=True, findings=_findings, remedy=_remedy)

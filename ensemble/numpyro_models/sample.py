@@ -17,7 +17,6 @@ from ensemble.run.loop import run
 
 if TYPE_CHECKING:
     from ensemble.numpyro_models.model import Model
-    from ensemble.numpyro_models.model_task import ModelTask
 
 
 @dataclasses.dataclass(repr=False, eq=False)
@@ -100,11 +99,11 @@ def sample(
     return Samples(result.report, result.data, where)
 
 
-def create_task(config: ml_collections.FrozenConfigDict, data: Any) -> "ModelTask":
+def create_task(config: ml_collections.FrozenConfigDict, data: Any) -> "Model":
     """Makes the task of a run.
 
     Raises:
-        InputError: As `ensemble.numpyro_models.model_task.create`; or NumPyro is not installed.
+        InputError: As `ensemble.numpyro_models.model.create`; or NumPyro is not installed.
     """
     try:
         import numpyro  # noqa: F401  It may start JAX: not before the devices are set up.
@@ -113,7 +112,7 @@ def create_task(config: ml_collections.FrozenConfigDict, data: Any) -> "ModelTas
             "models are sampled with NumPyro, which is not installed: pip install "
             "'flax-ensembles[numpyro]', or -r requirements-numpyro.txt in the repository"
         ) from error
-    from ensemble.numpyro_models.model_task import create
+    from ensemble.numpyro_models.model import create
 
     return create(config, data)
 
@@ -121,16 +120,12 @@ def create_task(config: ml_collections.FrozenConfigDict, data: Any) -> "ModelTas
 def _model(model: Callable[..., Any], data: Any, start: Any, name: str) -> "Model":
     from ensemble.numpyro_models.model import Model, density_model
 
-    if start is not None and data is not None:
+    if not isinstance(data, Mapping | tuple | None) or (start is not None and data is not None):
         raise InputError(
-            "data are for a NumPyro model; a log density, which has a start, closes over its "
-            "data: leave one of the two out"
+            f"data are a {type(data).__name__}, must be the arguments of a NumPyro model, a "
+            "mapping by name or a tuple; a log density, which has a start, closes over its data"
         )
     if start is not None:
         return density_model(model, start, f"log density {name!r}")
-    if not isinstance(data, Mapping | tuple | None):
-        raise InputError(
-            f"data are a {type(data).__name__}, must be a mapping of arguments by name, or a tuple"
-        )
-    args, kwargs = (data, {}) if isinstance(data, tuple) else ((), data or {})
+    args, kwargs = (data, {}) if isinstance(data, tuple) else ((), data)
     return Model(model, args, kwargs, f"model {name!r}")

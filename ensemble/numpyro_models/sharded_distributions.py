@@ -36,24 +36,18 @@ class Sharded(Distribution):
     def support(self) -> Any:
         return self.base_dist.support
 
-    @property
-    def has_rsample(self) -> bool:
-        return self.base_dist.has_rsample
-
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
         """Draws this shard's sample.
 
         Args:
-            key: the same on all shards.
-            sample_shape: of independent draws, in front.
+            key: Key, the same on all shards.
+            sample_shape: Shape of independent draws, in front.
 
         Raises:
-            InputError: under `pmap`, or without `check_vma`.
+            InputError: It is called under `pmap`, or without `check_vma`.
         """
         key = jax.random.fold_in(key, _shard_index(self.axis_name))
         return self.base_dist.sample(key, sample_shape)
-
-    rsample = sample
 
     def log_prob(self, value: Any, intermediates: Any = None) -> Any:
         """The sum of the shards' log densities, nats, of the batch shape."""

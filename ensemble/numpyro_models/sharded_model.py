@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpyro import handlers
 from numpyro.infer.util import constrain_fn, unconstrain_fn
 
-from ensemble.numpyro_models.model import Model, Params
+from ensemble.numpyro_models.model import Arrays, Model
 from ensemble.numpyro_models.sites import Rows
 from ensemble.sharding import transfer
 from ensemble.sharding.layout import Layout
@@ -59,54 +59,57 @@ class ShardedModel:
                 self.layout = Layout(tuple(latents), rows.size, self._num_places(rows))
 
     @functools.cached_property
-    def data(self) -> dict[str, jax.Array]:
+    def data(self) -> Arrays:
         """Arrays among the arguments, on the devices; those with rows are padded."""
         with jax.ensure_compile_time_eval():  # What is traced may be the first to ask.
             return self.place()
 
-    def place(self) -> dict[str, jax.Array]:
+    def place(self) -> Arrays:
         """Puts the arrays among the arguments on the devices."""
         arrays = {number: np.asarray(leaf) for number, leaf in self._model.arrays.items()}
-        return dict(transfer.put(*self._padded(arrays)))
+        placed: Arrays = transfer.put(*self._padded(arrays))
+        return placed
 
     @_with_data
-    def init(self, rng_key: jax.Array, data: Any) -> dict[str, jax.Array]:
+    def init(self, rng_key: jax.Array, data: Arrays) -> Arrays:
         """Draws parameters where a chain may start from the prior, the same on any mesh."""
         bound = self._model.bound(self._stripped(data))
         sites = handlers.trace(handlers.seed(bound, rng_key)).get_trace()
         draw = {name: sites[name]["value"] for name in self._model.shapes}
-        padded, where = self._padded(unconstrain_fn(bound, (), {}, draw))
-        return dict(jax.lax.with_sharding_constraint(padded, where))
+        placed: Arrays = jax.lax.with_sharding_constraint(
+            *self._padded(unconstrain_fn(bound, (), {}, draw))
+        )
+        return placed
 
-    def bind(self, data: Any) -> Callable[[Params], jax.Array]:
+    def bind(self, data: Arrays) -> Callable[[Arrays], jax.Array]:
         """Returns the log density of the parameters given `self.data`, nats, as samplers see it.
 
         A jitted program takes the data as an argument and binds them inside: closed over, they
         would be a constant of it, whole on every device. Chains are vmapped, with the mesh's
         other axis as `spmd_axis_name` if they are spread too. Sharded latents may be padded or not.
         """
-        return lambda params: self._model.log_density(*self.stripped(params, data))
+        return lambda params: self._model.log_density(self._stripped(params), self._stripped(data))
 
-    def bind_reference(self, data: Any, sd: float) -> Callable[[Params], jax.Array]:
+    def bind_reference(self, data: Arrays, sd: float) -> Callable[[Arrays], jax.Array]:
         """Returns `Model.log_reference`, as `bind`."""
-        return lambda params: self._model.log_reference(*self.stripped(params, data), sd)
+        return lambda params: self._model.log_reference(
+            self._stripped(params), self._stripped(data), sd
+        )
 
     @_with_data
-    def log_density(self, params: Params, data: Any) -> jax.Array:
+    def log_density(self, params: Arrays, data: Arrays) -> jax.Array:
         """Returns log p(data, params), nats, with the Jacobians: `bind(self.data)(params)`."""
         return self.bind(data)(params)
 
     @_with_data
-    def constrain(self, params: Params, data: Any) -> dict[str, jax.Array]:
+    def constrain(self, params: Arrays, data: Arrays) -> Arrays:
         """Returns the model's own values of the parameters of one draw, without padding."""
-        params, arrays = self.stripped(params, data)
-        return dict(constrain_fn(self._model.bound(arrays), (), {}, params))
+        bound = self._model.bound(self._stripped(data))
+        values: Arrays = constrain_fn(bound, (), {}, self._stripped(params))
+        return values
 
-    def stripped(self, params: Params, data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Returns parameters and arrays without padding, whose rows stay where they are."""
-        return self._stripped(params), self._stripped(data)
-
-    def _stripped(self, arrays: Params) -> dict[str, Any]:
+    def _stripped(self, arrays: Arrays) -> Arrays:
+        """Takes the padding from arrays, whose rows stay where they are."""
         result = dict(arrays)
         for name, rows in self._rows.items():
             if name in arrays:
@@ -114,7 +117,7 @@ class ShardedModel:
                 result[name] = jax.lax.with_sharding_constraint(whole, self._sharding(rows))
         return result
 
-    def _padded(self, arrays: Params) -> tuple[dict[str, Any], dict[str, NamedSharding]]:
+    def _padded(self, arrays: Arrays) -> tuple[Arrays, Arrays]:
         """Returns arrays whose rows are padded, and where all of them lie."""
         padded = dict(arrays)
         where = dict.fromkeys(arrays, NamedSharding(self._mesh, PartitionSpec()))

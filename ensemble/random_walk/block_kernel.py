@@ -1,4 +1,4 @@
-"""Steps of the random walk: pure functions of the chains and the number of the step.
+"""Steps of the random walk, and sums over its draws: pure functions of chains and step numbers.
 
 The random numbers are a function of (key, chain, step), by Threefry with all of its 20 rounds
 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"), so that neither the number of
@@ -6,41 +6,104 @@ devices, nor the blocks in which chains are moved, nor the chunks of steps chang
 gives 64 bits: for a pair of steps, one for each dimension makes two normal moves (Box and Muller),
 and one makes the two uniforms of acceptance, so that no bit is made in vain.
 
+The draws of a body of 8 steps are added in float32, and the bodies' sums by compensated summation
+(Kahan 1965). At the ends of segments of equal length sums and positions are marked, of at most 8
+segments, which double when they are full. So the halves of a run, and some draws of it, are known
+at any time, whatever its length.
+
 The tests of `walker.py` have the same in a few lines, which the fast way is compared with.
 """
 
 import math
+import operator
 import pathlib
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 from ensemble.methods.threefry import threefry
 from ensemble.random_walk.densities import LogDensityFn, fast_log2
-from ensemble.random_walk.moments import (
-    DRAWS_PER_BODY,
-    DRAWS_PER_COUNT,
-    Grid,
-    Pair,
-    Sums,
-    add_draw,
-    carry_counts,
-    count_draw,
-    finish_body,
-)
+
+DRAWS_PER_BODY = 8
+DRAWS_PER_SEGMENT = 64
+"""At first."""
+NUM_SEGMENTS = 8
+Pair = tuple[Array, Array]
+
+
+# Sums.
+
+
+class Sums(NamedTuple):
+    """Sums over the draws of each chain, of distances from the origin and of their squares.
+
+    Attributes:
+        pending: Two arrays [B, D, L] over the body of draws that is not yet whole.
+        totals: Two arrays [B, D, L] over the whole bodies.
+        excess: What rounding has added to the totals.
+    """
+
+    pending: Pair
+    totals: Pair
+    excess: Pair
+
+
+def add_draw(pending: Pair, origin: Array, position: Array) -> Pair:
+    """Adds one draw [D, L] of every chain."""
+    distance = position - origin[:, None]
+    return pending[0] + distance, pending[1] + distance * distance
+
+
+def finish_body(sums: Sums, is_whole: Array) -> Sums:
+    """Adds what is pending to the totals, where a body of draws is whole."""
+    terms = jax.tree.map(operator.sub, sums.pending, sums.excess)
+    totals = jax.tree.map(operator.add, sums.totals, terms)
+    excess = jax.tree.map(lambda new, total, term: (new - total) - term, totals, sums.totals, terms)
+    after = Sums(jax.tree.map(jnp.zeros_like, sums.pending), totals, excess)
+    return jax.tree.map(lambda new, old: jnp.where(is_whole, new, old), after, sums)
+
+
+def mark(marks: Any, sums: Sums, position: Array, place: Array) -> Any:
+    """Puts sums and positions at the end of a segment into a place of the marks.
+
+    If that is the last place, every other mark stays, and half of the places are free.
+
+    Args:
+        marks: Three arrays [B, S, D, L]: sums of distances, of their squares, and positions.
+        sums: Sums so far; no draws are pending.
+        position: Positions [B, D, L].
+        place: Number of the place, below S.
+    """
+
+    def put(one: Array, value: Array) -> Array:
+        one = lax.dynamic_update_index_in_dim(one, value, place, axis=1)
+        every_other = jnp.concatenate([one[:, 1::2]] * 2, axis=1)
+        return jnp.where(place == NUM_SEGMENTS - 1, every_other, one)
+
+    totals = jax.tree.map(operator.sub, sums.totals, sums.excess)
+    return jax.tree.map(put, marks, (*totals, position))
+
+
+def segment_length(num_draws: int) -> int:
+    """Draws of a segment after so many: it doubles whenever all places are taken."""
+    length = DRAWS_PER_SEGMENT
+    while num_draws // length >= NUM_SEGMENTS:
+        length *= 2
+    return length
+
 
 # Random numbers.
 
 
-def uniform(bits: jax.Array) -> jax.Array:
+def uniform(bits: Array) -> Array:
     """Numbers evenly from 0 to 1, never 0, of 32 random bits each."""
     return (bits.astype(jnp.float32) + 0.5) * np.float32(2**-32)
 
 
-def normal_pair(bits_radius: jax.Array, bits_angle: jax.Array) -> Pair:
+def normal_pair(bits_radius: Array, bits_angle: Array) -> Pair:
     """Two independent standard normal numbers (Box and Muller 1958).
 
     The angle lies within 45 degrees of an axis, where sine and cosine are short polynomials (those
@@ -61,14 +124,14 @@ def normal_pair(bits_radius: jax.Array, bits_angle: jax.Array) -> Pair:
     )
 
 
-def streams(rng_key: jax.Array, num_dims: int) -> tuple[jax.Array, jax.Array]:
+def streams(rng_key: Array, num_dims: int) -> tuple[Array, Array]:
     """Derives keys of Threefry from a typed key: [2, D, 1] for the moves, [2] for acceptance."""
     key_moves, key_accept = jax.random.split(rng_key)
     keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key_moves, jnp.arange(num_dims))
     return jax.random.key_data(keys).T[..., None], jax.random.key_data(key_accept)
 
 
-def draw_pairs(keys: Pair, chains: jax.Array, pairs: jax.Array) -> tuple[Pair, Pair]:
+def draw_pairs(keys: Pair, chains: Array, pairs: Array) -> tuple[Pair, Pair]:
     """Makes the random numbers of pairs of steps: pair p has steps 2p and 2p + 1.
 
     Args:
@@ -85,7 +148,7 @@ def draw_pairs(keys: Pair, chains: jax.Array, pairs: jax.Array) -> tuple[Pair, P
     return normal_pair(*bits), (uniform(accept[0]), uniform(accept[1]))
 
 
-def scale_moves(factor: jax.Array, normals: jax.Array) -> jax.Array:
+def scale_moves(factor: Array, normals: Array) -> Array:
     """Scales normal numbers [..., D, C] by a number, by [D] numbers, or by a triangle [D, D]."""
     if factor.ndim < 2:
         return normals * (factor[:, None] if factor.ndim else factor)
@@ -95,11 +158,11 @@ def scale_moves(factor: jax.Array, normals: jax.Array) -> jax.Array:
 
 def metropolis(
     logdensity_fn: LogDensityFn,
-    position: jax.Array,
-    log_density: jax.Array,
-    move: jax.Array,
-    accept: jax.Array,
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    position: Array,
+    log_density: Array,
+    move: Array,
+    accept: Array,
+) -> tuple[Array, Array, Array, Array]:
     """Takes one step of all chains; rejects a proposal whose log density is NaN or +inf.
 
     Args:
@@ -156,16 +219,14 @@ class Span(NamedTuple):
 
 def move_blocks(
     logdensity_fn: LogDensityFn,
-    num_chains: int,
     axis: str,
     chains: Chains,
     sums: Sums,
-    counts: Pair,
     keys: Pair,
-    factor: jax.Array,
-    grid: Grid,
+    factor: Array,
+    origin: Array,
     span: Span,
-) -> tuple[Chains, Sums, Pair]:
+) -> tuple[Chains, Sums]:
     """Takes all steps of one block of chains after the other: it stays in the cache.
 
     XLA:CPU computes again whatever two of its kernels need. So the random numbers of a body of
@@ -175,27 +236,24 @@ def move_blocks(
 
     Args:
         logdensity_fn: Log density of the target, in float32.
-        num_chains: Number of chains, without padding.
         axis: Axis of the mesh over which blocks lie; this function is mapped over its devices.
         chains: B blocks of this device.
         sums: Sums of these.
-        counts: Two arrays [1, D, K + 2] int32: a histogram, and what `carry_counts` has moved out
-            of it, in units of 2^24.
         keys: Result of `streams`.
         factor: Factor of the moves, as of `scale_moves`.
-        grid: Grid of the sums.
+        origin: Point [D] near the mean, or float32 would lose small distances.
         span: Steps to take.
     """
     num_blocks, num_lanes = chains.log_density.shape
     blocks = jnp.arange(num_blocks, dtype=jnp.uint32)
     blocks = lax.axis_index(axis).astype(jnp.uint32) * num_blocks + blocks
 
-    def of_block(counts: jax.Array, block: Any) -> tuple[jax.Array, Any]:
+    def of_block(block: Any) -> Any:
         number, *moving = block
         numbers = number * num_lanes + jnp.arange(num_lanes, dtype=jnp.uint32)
 
-        def body(i: jax.Array, carry: Any) -> Any:
-            chains, sums, counts = carry
+        def body(i: Array, carry: Any) -> Any:
+            chains, sums = carry
             first = jnp.maximum(i * DRAWS_PER_BODY, span.done)
             end = jnp.minimum((i + 1) * DRAWS_PER_BODY, span.done + span.count)
             pair = span.pair + ((first - span.done) // 2).astype(jnp.uint32)
@@ -205,7 +263,7 @@ def move_blocks(
             paired_uniforms = lax.complex(*uniforms)
             compute = _compute_once(logdensity_fn, end > first)
 
-            def step(j: jax.Array, carry: tuple[Chains, Any]) -> tuple[Chains, Any]:
+            def step(j: Array, carry: tuple[Chains, Any]) -> tuple[Chains, Any]:
                 chains, pending = carry
                 move = lax.dynamic_index_in_dim(paired_moves, j, keepdims=False)
                 accept = lax.dynamic_index_in_dim(paired_uniforms, j, keepdims=False)
@@ -216,28 +274,22 @@ def move_blocks(
                     accepted = chains.accepted + is_accepted
                     invalid = chains.invalid + ~is_valid
                     chains = Chains(position, log_density, accepted, invalid)
-                    pending = add_draw(pending, grid.origin, position)
+                    pending = add_draw(pending, origin, position)
                 return chains, pending
 
             chains, pending = lax.fori_loop(0, (end - first) // 2, step, (chains, sums.pending))
             sums = finish_body(sums._replace(pending=pending), end % DRAWS_PER_BODY == 0)
-            counts = lax.cond(
-                end % DRAWS_PER_COUNT == 0,
-                lambda: count_draw(counts, grid, chains.position, numbers < num_chains),
-                lambda: counts,
-            )
-            return chains, sums, counts
+            return chains, sums
 
         first = span.done // DRAWS_PER_BODY
         end = -(-(span.done + span.count) // DRAWS_PER_BODY)
-        *moved, counts = lax.fori_loop(first, end, body, (*moving, counts))
-        return counts, moved
+        return lax.fori_loop(first, end, body, tuple(moving))
 
-    total, (chains, sums) = lax.scan(of_block, counts[0][0], (blocks, chains, sums))
-    return chains, sums, carry_counts(total[None], counts[1])
+    moved: tuple[Chains, Sums] = lax.map(of_block, (blocks, chains, sums))
+    return moved
 
 
-def _compute_once(logdensity_fn: LogDensityFn, always: jax.Array) -> LogDensityFn:
+def _compute_once(logdensity_fn: LogDensityFn, always: Array) -> LogDensityFn:
     """Keeps XLA:CPU from computing a cheap log density again in every kernel that needs it.
 
     Args:
@@ -245,7 +297,7 @@ def _compute_once(logdensity_fn: LogDensityFn, always: jax.Array) -> LogDensityF
         always: True, which the compiler does not know: it stores what a branch returns.
     """
 
-    def on_cpu(positions: jax.Array) -> jax.Array:
+    def on_cpu(positions: Array) -> Array:
         return lax.cond(always, logdensity_fn, lambda x: jnp.zeros(len(x), jnp.float32), positions)
 
     # Elsewhere a branch would cost more than it saves.

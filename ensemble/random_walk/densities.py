@@ -18,12 +18,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 from ensemble.errors import InputError, in_own_code
 
 _CORRELATION = 0.9  # Of neighbours.
-LogDensityFn = Callable[[jax.Array], jax.Array]
+LogDensityFn = Callable[[Array], Array]
 """From positions [C, D] to [C] nats."""
 
 
@@ -44,9 +44,9 @@ class Density:
     logdensity_fn: LogDensityFn
     num_dims: int
     start_scale: float = 10.0
-    start_fn: Callable[[jax.Array, int], jax.Array] | None = None
+    start_fn: Callable[[Array, int], Array] | None = None
 
-    def start(self, rng_key: jax.Array, num_chains: int) -> jax.Array:
+    def start(self, rng_key: Array, num_chains: int) -> Array:
         """Draws overdispersed starts [num_chains, D].
 
         Raises:
@@ -86,7 +86,7 @@ def _checked(what: str, shape: tuple[int, ...], fn: Callable[..., Any], *args: A
     return found
 
 
-def _correlated_gaussian(positions: jax.Array) -> jax.Array:
+def _correlated_gaussian(positions: Array) -> Array:
     """The log density of a normal with mean 0 and the covariance `0.9 ** |i - j|`."""
     share = 1 / math.sqrt(1 - _CORRELATION**2)
     # Each coordinate given the one before it.
@@ -105,7 +105,7 @@ _LOG2 = (
 _SQRT_HALF = 0x3F3504F3  # Its bits.
 
 
-def fast_exp2(x: jax.Array) -> jax.Array:
+def fast_exp2(x: Array) -> Array:
     """2^x of float32, right to 2e-7 of itself; beyond -126 and 127 it stays at 2^-126 and 2^127."""
     x = jnp.clip(x, -126.0, 127.0)
     whole = jnp.round(x)
@@ -115,7 +115,7 @@ def fast_exp2(x: jax.Array) -> jax.Array:
     return lax.bitcast_convert_type(bits, jnp.float32)
 
 
-def fast_log2(x: jax.Array) -> jax.Array:
+def fast_log2(x: Array) -> Array:
     """Logarithm to base 2 of normal positive float32, right to 4e-7 of itself."""
     bits = lax.bitcast_convert_type(x, jnp.int32)
     exponent = (bits - _SQRT_HALF) >> 23  # Leaves a factor from sqrt(1/2) to sqrt(2).
@@ -123,7 +123,7 @@ def fast_log2(x: jax.Array) -> jax.Array:
     return _polynomial(_LOG2, rest) * rest + exponent.astype(jnp.float32)
 
 
-def _polynomial(coefficients: Sequence[float], x: jax.Array) -> jax.Array:
+def _polynomial(coefficients: Sequence[float], x: Array) -> Array:
     value = jnp.float32(coefficients[0])
     for c in coefficients[1:]:
         value = value * x + c
@@ -158,7 +158,7 @@ def _mixture_coefficients() -> tuple[list[float], list[list[float]]]:
 _WIDEST, _RATIOS = _mixture_coefficients()
 
 
-def _gaussian_mixture(positions: jax.Array) -> jax.Array:
+def _gaussian_mixture(positions: Array) -> Array:
     """The log density of the mixture.
 
     The sum of K terms is taken relative to the widest component: the others' ratios to it are
@@ -167,7 +167,7 @@ def _gaussian_mixture(positions: jax.Array) -> jax.Array:
     """
     x = positions[:, 0]
 
-    def quadratic(c: Sequence[float]) -> jax.Array:
+    def quadratic(c: Sequence[float]) -> Array:
         return (c[0] * x + c[1]) * x + c[2]
 
     ratio = sum((fast_exp2(quadratic(c)) for c in _RATIOS), jnp.float32(1))

@@ -2,28 +2,31 @@
 
 A step is one step of every chain; the warm-up, which tunes the moves, comes before the first.
 `walker.py` does the walking. To the runtime all chains are one member, with programs of its own.
+The task is a density: there is nothing to learn from, and nothing to predict.
 """
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
-from ensemble.errors import TrainingError
-from ensemble.random_walk.summary import quantiles, summarise
-from ensemble.random_walk.task import DensityTask
+from ensemble.config.pieces import DENSITIES
+from ensemble.errors import InputError, TrainingError
+from ensemble.random_walk.densities import Density
+from ensemble.random_walk.summary import MAX_RHAT, SHARES, summarise
 from ensemble.random_walk.walker import Walker
 from ensemble.runtime.algorithm import Algorithm
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.feed import Fixed
 from ensemble.runtime.method import Method, Report
 from ensemble.sharding import processes
+from ensemble.task import WithoutExamples
 
-SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""Levels of the quantiles in a report."""
-MAX_RHAT = 1.1  # Of chains that agree, and have left their starts.
+_NUM_POINTS = 5
 _MAX_SHOWN = 10  # Dimensions whose moments are scalars of TensorBoard.
 _TITLES = {
     "posterior/accept": "accepted",
@@ -33,11 +36,43 @@ _TITLES = {
     "posterior/samples_per_second": "samples/s",
     "posterior/ess_per_second": "ESS/s",
 }
-_MOMENTS = ("mean", "mcse_mean", "variance", "mcse_variance")
-_WATCHED = (
-    *("rhat_max", "nested_rhat_max", "ess_min", "accept", "ess_per_second", "num_invalid"),
-    "num_stuck",
-)
+_WATCHED = ("rhat_max", "nested_rhat_max", "ess_min", "accept", "ess_per_second")
+
+
+@dataclasses.dataclass(frozen=True)
+class DensityTask(WithoutExamples):
+    """A density by its name.
+
+    Attributes:
+        name: Name or path of the density.
+        density: The density itself.
+    """
+
+    name: str
+    density: Density
+    num_train_examples: int = 0
+
+    def describe(self) -> dict[str, Any]:
+        """Returns what a checkpoint says of what is sampled, JSON-ready.
+
+        The fingerprint has, roughly, its values: another function is another density.
+        """
+        self.density.check(_NUM_POINTS)
+        points = np.random.default_rng(0).normal(size=(_NUM_POINTS, self.density.num_dims))
+        values = self.density.logdensity_fn(jnp.asarray(points, jnp.float32))
+        fingerprint = " ".join(f"{value:.3g}" for value in np.asarray(values, np.float64))
+        return {"name": self.name, "fingerprint": fingerprint, "num_examples": {}}
+
+
+def create_task(config: ml_collections.FrozenConfigDict, data: Any) -> DensityTask:
+    """Makes the task of a run.
+
+    Raises:
+        InputError: The density is unknown, or there are data.
+    """
+    if data is not None:
+        raise InputError("data are not for config.method='rwm', which samples a density")
+    return DensityTask(config.density, DENSITIES.load(config.density))
 
 
 def create(config: ml_collections.FrozenConfigDict, task: DensityTask) -> Method:
@@ -46,13 +81,14 @@ def create(config: ml_collections.FrozenConfigDict, task: DensityTask) -> Method
     Raises:
         InputError: The density or the number of chains cannot be used.
     """
-    steps = config.sampler.num_samples
     devices = processes.devices(config.num_devices)
+    nothing: Any = None  # The walker has programs of its own, of all chains.
 
     def algorithm(placed: Devices, numbers: Sequence[int]) -> Algorithm:
-        nothing: Any = None  # The walker has programs of its own, of all chains.
         walker = Walker(config, task.density, placed)
-        return Algorithm(nothing, nothing, nothing, steps, Fixed(), programs=walker)
+        return Algorithm(
+            nothing, nothing, nothing, config.sampler.num_samples, Fixed(), programs=walker
+        )
 
     return Method(
         config=config,
@@ -74,14 +110,13 @@ class WalkReport(Report):
     charts: ClassVar[Mapping[str, str]] = {}
 
     def monitored(self, run: Any) -> dict[str, float]:
-        """Moments with their errors, and convergence."""
+        """Moments, and convergence."""
         if not run.loop.step:
             return {}
         section = self.sections(run, run.clock.timing())["posterior"]
-        scalars = {name.removeprefix("num_"): section[name] for name in _WATCHED}
-        each = {f"quantile_{share}": one for share, one in section["quantiles"].items()}
-        for name, values in (each | {name: section[name] for name in _MOMENTS}).items():
-            scalars |= {f"{name}_{d:02d}": one for d, one in enumerate(values[:_MAX_SHOWN])}
+        scalars = {name: section[name] for name in _WATCHED}
+        for name in ("mean", "variance"):
+            scalars |= {f"{name}_{d:02d}": one for d, one in enumerate(section[name][:_MAX_SHOWN])}
         return {
             f"posterior/{name}": float(value)
             for name, value in scalars.items()
@@ -107,35 +142,32 @@ class WalkReport(Report):
         """`posterior`, with moments, errors and quantiles [D]."""
         walker = run.algorithm.programs
         host = walker.to_host(run.loop.members.state)
-        summary = summarise(host, run.loop.step, walker.num_superchains)
-        config = self.config
         num_draws = run.loop.step
-        num_samples = num_draws * config.num_chains
+        num_chains = self.config.num_chains
+        num_samples = num_draws * num_chains
         accepted = int(host.chains.accepted.sum())
         if not accepted:
             raise TrainingError(
-                f"no proposal of the {config.num_chains:,} chains was accepted: lower "
+                f"no proposal of the {num_chains:,} chains was accepted: lower "
                 "config.sampler.step_size, or start where the density is not zero"
             )
+        summary = summarise(host, num_draws, walker.num_superchains)
         rate = timing["member_examples_per_second"]
         ess_min = float(np.min(summary["ess"]))
+        moments = ("mean", "mcse_mean", "variance", "mcse_variance", "ess")
         section = {
             "rhat_max": float(np.max(summary["rhat"])),  # NaN is worse than any number.
             "nested_rhat_max": float(np.max(summary["nested_rhat"])),
             "ess_min": ess_min,
             "accept": accepted / num_samples,
             "num_invalid": int(host.chains.invalid.sum()),
-            "num_stuck": int(np.isneginf(host.chains.log_density).sum()),
-            "num_warmup": config.sampler.num_warmup,
             "num_samples": num_draws,
-            "num_chains": config.num_chains,
-            "num_superchains": run.algorithm.programs.num_superchains,
+            "num_chains": num_chains,
+            "num_superchains": walker.num_superchains,
             "num_total_samples": num_samples,
             "samples_per_second": rate,
             "ess_per_second": rate and rate * ess_min / num_samples,
-            "scale": host.factor.tolist(),
-            **{name: summary[name].tolist() for name in (*_MOMENTS, "ess")},
+            **{name: summary[name].tolist() for name in moments},
+            "quantiles": dict(zip(map(str, SHARES), summary["quantiles"].tolist(), strict=True)),
         }
-        levels = quantiles(summary, SHARES).T.tolist()
-        section["quantiles"] = dict(zip(map(str, SHARES), levels, strict=True))
         return {"posterior": section}

@@ -1,8 +1,8 @@
 """Random-walk Metropolis of very many chains: nothing is stored, convergence is watched.
 
 Thousands of chains move together, and only sums over their draws are kept. Any number of devices,
-blocks or chunks gives the same draws, bit for bit: see `block_kernel.py` for the steps, and
-`moments.py` for the sums, and `summary.py` for what they say.
+blocks or chunks gives the same draws, bit for bit: see `block_kernel.py` for the steps and the
+sums, and `summary.py` for what they say.
 """
 
 import functools
@@ -19,20 +19,18 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from numpy.typing import NDArray
 
 from ensemble.errors import InputError
-from ensemble.random_walk.block_kernel import Chains, Span, compiler_options, move_blocks, streams
-from ensemble.random_walk.densities import Density
-from ensemble.random_walk.moments import (
-    NUM_BINS,
+from ensemble.random_walk.block_kernel import (
     NUM_SEGMENTS,
-    Grid,
+    Chains,
+    Span,
     Sums,
-    join_counts,
-    max_span,
-    put_away,
+    compiler_options,
+    mark,
+    move_blocks,
     segment_length,
-    split_counts,
-    spread_of,
+    streams,
 )
+from ensemble.random_walk.densities import Density
 from ensemble.runtime.algorithm import Start
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.programs import Members, Told
@@ -56,28 +54,25 @@ class Walk(NamedTuple):
     """Everything that the next step needs; its size does not depend on the number of samples.
 
     On the devices chains lie in B blocks of L lanes, the last axis, and the last ones pad. On the
-    host and in a checkpoint they lie along the first axis, whatever the devices, and
-    `sums.counts` is that of all devices.
+    host and in a checkpoint they lie along the first axis, whatever the devices.
 
     Attributes:
         chains: Positions and counts of proposals.
         sums: Sums over the draws since the warm-up.
-        closed: Two arrays [B, S, D, L], the sums of closed segments.
-        counts: Two arrays [devices, D, K + 2] int32, as of `move_blocks`.
+        marks: Three arrays [B, S, D, L], as of `mark`.
         factor: Factor of the moves: [], [D], or a lower triangle [D, D].
-        grid: Place where draws are expected.
+        origin: Point [D] near the mean, about which the sums are.
     """
 
     chains: Chains
     sums: Sums
-    closed: Any
-    counts: Any
+    marks: Any
     factor: Any
-    grid: Grid
+    origin: Any
 
 
 _PAIR: Any = (0, 0)
-_TEMPLATE = Walk(Chains(0, 0, 0, 0), Sums(_PAIR, _PAIR, _PAIR), _PAIR, 0, 0, Grid(0, 0))
+_TEMPLATE = Walk(Chains(0, 0, 0, 0), Sums(_PAIR, _PAIR, _PAIR), (0, 0, 0), 0, 0)
 
 
 class Walker:
@@ -120,10 +115,9 @@ class Walker:
         of_device = -(-num_chains // num_devices)
         blocks = -(-of_device // max(max_lanes // num_dims, _MULTIPLE))
         lanes = -(-of_device // (blocks * _MULTIPLE)) * _MULTIPLE
-        self._max_span = max_span(blocks * lanes)
         self._blocks = blocks * num_devices, lanes
-        # Closed segments and open sums, positions, and copies of those that are placed or fetched.
-        floats = (2 * NUM_SEGMENTS + 16) * num_dims * math.prod(self._blocks)
+        # Marks and sums, positions, and copies of those that are placed or fetched.
+        floats = (3 * NUM_SEGMENTS + 16) * num_dims * math.prod(self._blocks)
         check_memory(4 * floats, f"num_chains={num_chains}", "it, or use more samples of each")
         groups = max(k for k in range(1, _MAX_SUPERCHAINS + 1) if num_chains % k == 0)
         self.num_superchains = groups if groups >= _MIN_SUPERCHAINS else num_chains
@@ -135,18 +129,18 @@ class Walker:
         # Nothing is differentiated and no device waits for another, so there is nothing for
         # check_vma to check, and densities may hold loops that it would not understand.
         move = jax.shard_map(
-            functools.partial(move_blocks, self._logdensity, num_chains, ENSEMBLE),
+            functools.partial(move_blocks, self._logdensity, ENSEMBLE),
             mesh=devices.mesh,
-            in_specs=(spread.spec,) * 3 + (whole.spec,) * 4,
+            in_specs=(spread.spec,) * 2 + (whole.spec,) * 4,
             out_specs=spread.spec,
             check_vma=False,
         )
         # One sharding for all calls: one program.
         options = compiler_options(devices.platform)
         self.take_steps = jax.jit(
-            move, donate_argnums=(0, 1, 2), out_shardings=spread, compiler_options=options
+            move, donate_argnums=(0, 1), out_shardings=spread, compiler_options=options
         )
-        self._put_away = jax.jit(put_away, donate_argnums=(0, 1), out_shardings=spread)
+        self._mark = jax.jit(mark, donate_argnums=0, out_shardings=spread)
 
     # What the loop calls.
 
@@ -203,10 +197,9 @@ class Walker:
             Walk(
                 Chains(position, log_density, *np.zeros((2, num_chains), np.int32)),
                 Sums(*map(tuple, np.zeros((3, 2, num_chains, num_dims), np.float32))),
-                tuple(np.zeros((2, num_chains, NUM_SEGMENTS, num_dims), np.float32)),
-                np.zeros((num_dims, NUM_BINS + 2), np.int64),
+                tuple(np.zeros((3, num_chains, NUM_SEGMENTS, num_dims), np.float32)),
                 factor,
-                Grid.around(around),
+                around.astype(np.float64).mean(axis=0).astype(np.float32),
             )
         )
 
@@ -258,14 +251,14 @@ class Walker:
         end = done + count
         while done < end:
             length = segment_length(done)
-            number = min(end - done, length - done % length, self._max_span)
+            number = min(end - done, length - done % length)
             span = Span(np.uint32((before + done) // 2), np.int32(done), np.int32(number))
-            chains, sums, closed, counts, *fixed = walk
-            chains, sums, counts = self.take_steps(chains, sums, counts, self.keys, *fixed, span)
+            chains, sums, marks, *fixed = walk
+            chains, sums = self.take_steps(chains, sums, self.keys, *fixed, span)
             done += number
             if done % length == 0:
-                sums, closed = self._put_away(sums, closed, np.int32(done // length - 1))
-            walk = Walk(chains, sums, closed, counts, *fixed)
+                marks = self._mark(marks, sums, chains.position, np.int32(done // length - 1))
+            walk = Walk(chains, sums, marks, *fixed)
         return walk
 
     # The devices.
@@ -276,9 +269,7 @@ class Walker:
 
     def to_host(self, walk: Walk) -> Walk:
         """Fetches a walk."""
-        counts, *whole = transfer.fetch(walk[3:])
-        chainwise = jax.tree.map(self._chainwise, walk[:3])
-        return Walk._make([*chainwise, join_counts(*counts), *whole])
+        return Walk(*jax.tree.map(self._chainwise, walk[:3]), *transfer.fetch(walk[3:]))
 
     def _to_devices(self, host: Walk) -> Walk:
         """The inverse of `to_host`; the last chain pads."""
@@ -287,12 +278,9 @@ class Walker:
             chains = transfer.pad(leaf, math.prod(self._blocks), fill=None)
             return np.moveaxis(chains.reshape(*self._blocks, *leaf.shape[1:]), 1, -1)
 
-        counts = np.zeros((2, self.devices.mesh.shape[ENSEMBLE], *host.counts.shape), np.int32)
-        counts[:, 0] = split_counts(host.counts)
-        spread = *jax.tree.map(blockwise, host[:3]), tuple(counts)
         return Walk(
-            *transfer.put(spread, self.devices.sharding(ENSEMBLE)),
-            *transfer.put(host[4:], self.devices.sharding()),
+            *transfer.put(jax.tree.map(blockwise, host[:3]), self.devices.sharding(ENSEMBLE)),
+            *transfer.put(host[3:], self.devices.sharding()),
         )
 
     def _chainwise(self, leaf: jax.Array) -> NDArray:
@@ -310,7 +298,8 @@ def _members(walk: Walk) -> Members:
 def _shape_of(points: NDArray, form: str) -> NDArray:
     """The standard deviations, or the triangle of the covariance, of points [N, D]."""
     points = points.astype(np.float64)
-    spread = spread_of(points)
+    spread = points.std(axis=0)
+    spread = np.where(spread > 0, spread, 1)
     if form == "diagonal":
         return spread.astype(np.float32)
     count, num_dims = points.shape

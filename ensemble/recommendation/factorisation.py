@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 import scipy.stats
+from jax import Array
 from jax.sharding import Mesh
 
 from ensemble.config import flatten
@@ -65,7 +66,7 @@ class MatrixFactorisation:
     num_outputs: int
     takes_raw_inputs = True
 
-    def init(self, rng_key: jax.Array, inputs: Any) -> Variables:
+    def init(self, rng_key: Array, inputs: Any) -> Variables:
         """Starts small random factors, for at zero all of them are alike, and no biases."""
         params = {}
         keys = jax.random.split(rng_key)
@@ -76,14 +77,14 @@ class MatrixFactorisation:
         return {"params": params}
 
     def apply(
-        self, variables: Variables, inputs: jax.Array, train: bool = False, rng_key: Any = None
-    ) -> tuple[jax.Array, Variables]:
+        self, variables: Variables, inputs: Array, train: bool = False, rng_key: Any = None
+    ) -> tuple[Array, Variables]:
         """Maps pairs [P, 2], the numbers of a user and of an item, to outputs [P, K]."""
         users, items = likelihood.join_biases(variables["params"])
         rows, columns = inputs.astype(jnp.int32).T
         return self.logits(jnp.sum(users[rows] * items[columns], axis=-1)), {}
 
-    def logits(self, found: jax.Array) -> jax.Array:
+    def logits(self, found: Array) -> Array:
         """Makes outputs [P, K] of log-odds or standardised ratings [P]."""
         if self.num_outputs == 1:
             return found[:, None]
@@ -171,7 +172,7 @@ class Factorisation(Supervised):
             # Mean log density, were all ratings from one normal distribution.
             reference = -scipy.stats.norm.entropy(scale=noise.scale)
 
-            def of_pairs(variables: Any, inputs: Any, targets: jax.Array) -> Any:
+            def of_pairs(variables: Any, inputs: Any, targets: Array) -> Any:
                 log_prob, aux = self.log_likelihood(variables, inputs, targets[:, 0])
                 return targets[:, 1] * (log_prob - reference), aux
 
@@ -190,7 +191,7 @@ class Factorisation(Supervised):
             cells[:, *split.inputs.T] = (split.targets - noise.shift) / noise.scale, weights
             return likelihood.place(cells, 0, mesh)
 
-        def of_ratings(params: Any, placed: Any) -> jax.Array:
+        def of_ratings(params: Any, placed: Any) -> Array:
             """Makes the log likelihood of that of noise N(0, 1) and the noise that is learned."""
             factors = {**params}
             sd = noise.parameters(factors.pop(OWN), jnp.zeros(1))["scale"]
@@ -201,7 +202,7 @@ class Factorisation(Supervised):
         layout, _ = likelihood.layout_of(shape, mesh)
         outputs = likelihood.make_outputs(mesh)
 
-        def predict(params: Any, pairs: jax.Array) -> dict[str, jax.Array]:
+        def predict(params: Any, pairs: Array) -> dict[str, Array]:
             found = self.network.logits(outputs(params, pairs.astype(jnp.int32)))
             return self.likelihood.predict(params.get(OWN, {}), found)
 
@@ -251,7 +252,7 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> Factorisation:
         raise InputError(f"config.prior={config.prior!r} has a fan-in; set 'normal(1)'")
     request = Request(config.data_dir or None, config.seed, own=flat, prepares=True)
     dataset: Any = load(config.dataset, request) if data is None else data.source(request)
-    shape = dataset.interactions.shape
+    shape = dataset.shape
     found: Any = make_likelihood(dataset, config)
     network = MatrixFactorisation(shape, config.num_factors, found.num_outputs)
     return Factorisation(dataset, network, found, priors)

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.sharding import Mesh
 
 from ensemble.sharding import transfer
@@ -41,11 +42,11 @@ _MAX_FACTORS = 64  # Of at least 1/2 each; float32 has 126 halvings before it lo
 USERS = ("user_embeddings", "user_bias")
 MOVIES = ("movie_embeddings", "movie_bias")
 
-Params = Mapping[str, jax.Array]
+Params = Mapping[str, Array]
 """`user_embeddings` [N', D], `user_bias` [N'], `movie_embeddings` [M, D], `movie_bias` [M]; N' is
 the number of users, padded as `layout_of` has it."""
 
-Pair = tuple[jax.Array, jax.Array]
+Pair = tuple[Array, Array]
 """Two arrays, such as a sum and what rounding took from it."""
 
 
@@ -62,8 +63,8 @@ class Placed(NamedTuple):
         reference: What the log likelihood of each shard is relative to, nats, [S] float32.
     """
 
-    cells: Sequence[jax.Array]
-    reference: jax.Array
+    cells: Sequence[Array]
+    reference: Array
 
 
 def layout_of(shape: Sequence[int], mesh: Mesh) -> tuple[Layout, int]:
@@ -142,14 +143,14 @@ def make_value_and_grad(of_block: OfBlock, mesh: Mesh) -> Any:
     return make_chainwise(of_chains, mesh)
 
 
-def make_outputs(mesh: Mesh) -> Callable[[Params, jax.Array], jax.Array]:
+def make_outputs(mesh: Mesh) -> Callable[[Params, Array], Array]:
     """Returns `(params, pairs) -> outputs [P]` of pairs [P, 2] int32 of a user and a movie.
 
     Every shard has all pairs and computes those of its users; the results are spread over the
     shards, whose number divides P.
     """
 
-    def on_shard(params: Params, pairs: jax.Array) -> jax.Array:
+    def on_shard(params: Params, pairs: Array) -> Array:
         users, movies = join_biases(params)
         rows = pairs[:, 0] - jax.lax.axis_index(DATA) * len(users)
         is_here = (rows >= 0) & (rows < len(users))
@@ -163,7 +164,7 @@ def make_outputs(mesh: Mesh) -> Callable[[Params, jax.Array], jax.Array]:
     return lambda params, pairs: mapped({name: params[name] for name in specs}, pairs)
 
 
-def of_watches(logits: jax.Array, signs: jax.Array) -> Pair:
+def of_watches(logits: Array, signs: Array) -> Pair:
     """Log likelihoods of watches t [R, M], as `OfBlock` has them."""
     num_rows, num_movies = signs.shape
     groups = (-(-num_rows // _MAX_FACTORS), -1, num_movies)
@@ -179,20 +180,20 @@ def of_watches(logits: jax.Array, signs: jax.Array) -> Pair:
     return jnp.sum(of_groups, axis=0), residuals
 
 
-def of_ratings(outputs: jax.Array, ratings: jax.Array, weights: jax.Array) -> Pair:
+def of_ratings(outputs: Array, ratings: Array, weights: Array) -> Pair:
     """Log likelihoods of weighted ratings if their noise is N(0, 1), up to a constant."""
     errors = ratings - outputs
     residuals = jax.lax.optimization_barrier(weights * errors)
     return -0.5 * jnp.sum(residuals * errors, axis=0), residuals
 
 
-def _value_and_grad(of_block: OfBlock, params: Params, placed: Placed) -> tuple[jax.Array, Any]:
+def _value_and_grad(of_block: OfBlock, params: Params, placed: Placed) -> tuple[Array, Any]:
     """The log likelihood [] of a chain and its gradient, of the parameters of this shard."""
     (users, movies), pull = jax.vjp(join_biases, params)
     movies = jax.lax.pcast(movies, DATA, to="varying")
     blocks = users.reshape(*placed.cells[0].shape[:2], -1)
 
-    def add_block(grad_movies: jax.Array, block: Any) -> Any:
+    def add_block(grad_movies: Array, block: Any) -> Any:
         users, cells = block
         outputs = jax.lax.optimization_barrier(contract(users, movies, 1, 1))
         terms, residuals = of_block(outputs, *cells)
@@ -211,12 +212,12 @@ def _value_and_grad(of_block: OfBlock, params: Params, placed: Placed) -> tuple[
     return value, *pull((grad_users.reshape(users.shape), grad_movies.T))
 
 
-def outputs_of(params: Params) -> jax.Array:
+def outputs_of(params: Params) -> Array:
     """Outputs [N, M] of all pairs: log-odds of watching, or standardised ratings."""
     return contract(*join_biases(params), 1, 1)
 
 
-def join_biases(params: Params) -> tuple[jax.Array, jax.Array]:
+def join_biases(params: Params) -> tuple[Array, Array]:
     """Users [n, D + 2] and movies [M, D + 2] whose products are the outputs, biases included."""
     users, user_bias, movies, movie_bias = (params[name] for name in (*USERS, *MOVIES))
     return (
@@ -233,7 +234,7 @@ def _add_exactly(a: Pair, b: Pair) -> Pair:
     return total, a[1] + b[1] + lost
 
 
-def contract(left: jax.Array, right: jax.Array, left_axis: int, right_axis: int) -> jax.Array:
+def contract(left: Array, right: Array, left_axis: int, right_axis: int) -> Array:
     """A product of matrices. TPUs and TF32 would round it to some 3 digits, which are nats here."""
     dimensions = (((left_axis,), (right_axis,)), ((), ()))
     return jax.lax.dot_general(left, right, dimensions, precision="highest")

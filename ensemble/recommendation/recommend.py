@@ -110,7 +110,7 @@ def recommend(
         raise InputError(f"top={top!r} must be a positive whole number; use {NUM_RECOMMENDED}")
     restored = restore(Workdir(workdir))
     dataset = _dataset(workdir, restored, data_dir, data)
-    ids = dataset.interactions.user_ids
+    ids = dataset.user_ids
     number = ids.index(str(user)) if str(user) in ids else -1
     is_known = number in dataset.splits["train"].inputs[:, 0]
     draws = restored.fitted.sets["params"]
@@ -128,10 +128,10 @@ def recommend(
     values = scipy.special.expit(outputs)
     if of_ratings:
         values = likelihood.shift + likelihood.scale * outputs
-    rows = dataset.interactions.rows
+    rows = dataset.rows
     seen = np.isin(range(outputs.shape[1]), rows["item"][rows["user"] == number])
     low, high = np.quantile(values, [0.05, 0.95], axis=0)
-    items = dataset.interactions.items.assign(mean=values.mean(axis=0), low=low, high=high)
+    items = dataset.items.assign(mean=values.mean(axis=0), low=low, high=high)
     if item is None:
         chosen = items[~seen].sort_values("mean", ascending=False, kind="stable").head(top)
     else:

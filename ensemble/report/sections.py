@@ -21,8 +21,8 @@ DIVERGENT = "divergent"
 _SECTIONS = {
     "distillation": "ensemble.report.sections:DISTILLATION",
     "recommendation": "ensemble.recommendation.section:SECTION",
-    "sites": "ensemble.numpyro_models.section:SECTION",
-    "num_total_samples": "ensemble.random_walk.section:SECTION",
+    "sites": "ensemble.numpyro_models.results:SECTION",
+    "num_total_samples": "ensemble.random_walk.summary:SECTION",
 }
 """Sections by their keys; an application's is imported for its own results alone."""
 

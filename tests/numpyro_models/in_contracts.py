@@ -1,6 +1,6 @@
 """What tests of every method need of this application."""
 
 UNUSED = {
-    "ensemble.numpyro_models.model_task": True,
+    "ensemble.numpyro_models.model": True,
 }
 """Modules that a run on digits has no use for."""

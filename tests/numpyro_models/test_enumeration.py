@@ -11,7 +11,6 @@ from numpyro.infer.util import potential_energy
 
 from ensemble import InputError
 from ensemble.numpyro_models.model import Model
-from ensemble.numpyro_models.model_task import ModelTask
 from ensemble.numpyro_models.results import groups_of
 from ensemble.numpyro_models.sharded_distributions import sharded_plate
 
@@ -44,9 +43,8 @@ def by_hand(y):
 
 @pytest.mark.check
 def test_a_mixture_is_the_one_that_is_summed_by_hand():
-    task = ModelTask(Model(mixture, (Y,)))
-    program = task.model
-    params = task.starts(KEYS, from_prior=False)
+    program = Model(mixture, (Y,))
+    params = program.starts(KEYS, from_prior=False)
     one = {name: leaf[1] for name, leaf in params.items()}
     assert program.latent == ["weights", "mean", "sd"]
     expected = jax.value_and_grad(lambda at: -potential_energy(by_hand, (Y,), {}, at))
@@ -96,7 +94,7 @@ def test_a_series_of_states_is_the_one_that_is_summed_by_hand():
     stay = jax.nn.sigmoid(at)
     expected = jax.jit(forward)(stay, Y) + jnp.log(stay * (1 - stay))
     np.testing.assert_allclose(found, expected, rtol=1e-4)
-    assert program.fault({"stay": np.array([0.4])}) == ""
+    assert program.check_starts({"stay": np.array([0.4])}) is None
 
 
 def volatile(positive):
@@ -120,7 +118,7 @@ def volatile(positive):
 @pytest.mark.check
 def test_the_first_step_of_a_series_has_latents_and_is_no_part_of_the_prior():
     program = Model(volatile(positive=False), (Y,))
-    params = ModelTask(program).starts(KEYS, from_prior=False)
+    params = program.starts(KEYS, from_prior=False)
     one = {name: jnp.asarray(leaf[0]) for name, leaf in params.items()}
     before = jnp.append(0, one["level"][:-1])
     expected = dist.Normal(0.9 * before, 0.5).log_prob(one["level"]).sum()
@@ -137,7 +135,7 @@ def test_a_value_that_some_state_forbids_is_no_fault():
             z = numpyro.sample("z", dist.Bernoulli(0.001))
             numpyro.factor("rule", jnp.where((z == 0) & (y > 0), -jnp.inf, mean))
 
-    assert ModelTask(Model(all_or_nothing, (Y,))).starts(KEYS, False)
+    assert Model(all_or_nothing, (Y,)).starts(KEYS, False)
 
 
 def counted(y):
@@ -161,5 +159,5 @@ def bounded(y):
 )
 def test_what_would_be_summed_wrongly_is_refused(model, line):
     with pytest.raises(InputError, match=line) as caught:
-        ModelTask(Model(model, (Y,))).starts(KEYS, False)
+        Model(model, (Y,)).starts(KEYS, False)
     assert "\n" not in str(caught.value)

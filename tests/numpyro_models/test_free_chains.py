@@ -6,9 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from blackjax.mcmc.metrics import LowRankInverseMassMatrix, default_metric
+from run_parts import mesh_of
 
-from ensemble.methods.kernels import Settings, make_sampler
-from ensemble.numpyro_models.free_chains import take_draws
+from ensemble import pytrees
+from ensemble.methods import low_rank_mass
+from ensemble.methods.kernels import DrawInfo, Settings, make_sampler
+from ensemble.numpyro_models.free_chains import run_on_devices, times
 
 # Rounding grows with every draw, to 5e-3 by the 25th; a trajectory may then end elsewhere.
 NUM_CHAINS = 3
@@ -55,17 +59,21 @@ def in_lockstep(mass):
 def freely(mass, chunks):
     """The same chains in chunks of draws, none waiting for another."""
     sampler = make_sampler(settings(mass), log_density)
-    free = settings(mass), log_density, lambda info, position: (info, position), num_kept
-    run = jax.jit(functools.partial(take_draws, *free))
+    free = mesh_of(1, 1), settings(mass), lambda data: log_density
+    run = functools.partial(run_on_devices, *free, lambda *found: found, num_kept, None)
     keys, positions = start()
     chains = jax.vmap(sampler.init)(keys, positions)
     recorded = []
     for first, end in chunks:
         places = int(num_kept(end) - num_kept(first))
-        record = jnp.zeros((end - first, NUM_CHAINS, 6)), jnp.zeros((places, NUM_CHAINS, 4))
-        chains, record = run(keys, chains, record, np.int32(first), np.int32(end))
-        recorded.append(record)
-    return chains, *map(jnp.concatenate, zip(*recorded, strict=True))
+        kept = {
+            "a": jnp.zeros((places + 1, NUM_CHAINS)),  # One place, at least.
+            "b": jnp.zeros((places + 1, NUM_CHAINS, 3)),
+        }
+        record = DrawInfo(*jnp.zeros((6, end - first, NUM_CHAINS))), kept
+        chains, record = jax.jit(run)(keys, chains, record, np.int32(first), np.int32(end))
+        recorded.append((record[0], pytrees.at(record[1], slice(places))))
+    return chains, *jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *recorded)
 
 
 @pytest.mark.check
@@ -74,19 +82,18 @@ def test_draws_are_those_of_chains_in_lockstep_whatever_the_chunks(mass):
     chains, (info, positions) = in_lockstep(mass)
     free, numbers, kept_positions = freely(mass, [(0, 9), (9, NUM_DRAWS)])
     steps = np.asarray(info.num_gradients)
-    np.testing.assert_array_equal(numbers[..., -1], steps)
+    np.testing.assert_array_equal(numbers.num_gradients, steps)
     # Else nothing is shown: chains differ within a draw, and one is ahead at times.
     assert np.ptp(steps, axis=1).max() > 10
-    for column, leaf in enumerate(info[:-1]):
-        np.testing.assert_allclose(numbers[..., column], leaf, rtol=0.05, atol=0.05)
-    flat = np.concatenate([positions["a"][..., None], positions["b"]], -1)
+    for found, leaf in zip(numbers[:-1], info[:-1], strict=True):
+        np.testing.assert_allclose(found, leaf, rtol=0.05, atol=0.05)
     kept = np.arange(NUM_WARMUP, NUM_DRAWS)[THIN - 1 :: THIN]
-    np.testing.assert_allclose(kept_positions, flat[kept], rtol=0.05, atol=0.05)
+    for name, leaf in positions.items():
+        np.testing.assert_allclose(kept_positions[name], leaf[kept], rtol=0.05, atol=0.05)
     for one, other in zip(jax.tree.leaves(free.state), jax.tree.leaves(chains.state), strict=True):
         np.testing.assert_allclose(one, other, rtol=0.05, atol=0.05)
     masses = (one.adaptation.mass.inverse_mass_matrix for one in (free, chains))
     np.testing.assert_allclose(*masses, rtol=0.05)
-    assert numbers.dtype == jnp.float32
 
 
 @pytest.mark.check
@@ -94,3 +101,14 @@ def test_a_break_in_the_warm_up_changes_no_bit():
     whole = freely("diagonal", [(0, NUM_DRAWS)])
     broken = freely("diagonal", [(0, 9), (9, NUM_WARMUP - 3), (NUM_WARMUP - 3, NUM_DRAWS)])
     jax.tree.map(np.testing.assert_array_equal, whole, broken)
+
+
+def test_velocities_are_those_of_the_metric_of_blackjax():
+    rng = np.random.default_rng(1)
+    draws, grads = rng.normal(size=(2, 25, 7)).astype("f4")
+    before = jax.tree.map(np.asarray, low_rank_mass.start(7, 1).inverse_mass_matrix)
+    fitted = low_rank_mass.fit(draws, -draws * np.arange(1, 8) + 0.1 * grads, before)
+    mass = LowRankInverseMassMatrix(*map(jnp.asarray, fitted))
+    momentum = jnp.arange(7.0)
+    velocity = jax.grad(default_metric(mass).kinetic_energy)(momentum)
+    np.testing.assert_allclose(times(mass, momentum), velocity, rtol=1e-4)

@@ -14,7 +14,6 @@ from numpyro.infer.util import log_density
 import ensemble
 from ensemble import InputError
 from ensemble.numpyro_models.model import Model
-from ensemble.numpyro_models.model_task import ModelTask
 from ensemble.numpyro_models.results import groups_of
 
 KEY = jax.random.key(3)
@@ -34,10 +33,9 @@ def varied(y):
 
 @pytest.mark.check
 def test_the_density_is_numpyros_and_draws_have_all_sites():
-    task = ModelTask(Model(varied, (Y,)))
-    program = task.model
+    program = Model(varied, (Y,))
     for from_prior in (False, True):  # Of flat sites nothing can be drawn.
-        params = task.starts(jax.random.split(KEY, 3), from_prior)
+        params = program.starts(jax.random.split(KEY, 3), from_prior)
         one = {name: leaf[1] for name, leaf in params.items()}
         assert program.latent == ["low", "high", "shift_decentered"]
         values = program.values(one, program.arrays)
@@ -48,8 +46,8 @@ def test_the_density_is_numpyros_and_draws_have_all_sites():
         jacobian = one["high"].sum()  # high is low + exp(.)
         found = jax.jit(program.log_density)(one, program.arrays)
         np.testing.assert_allclose(found, expected + jacobian, rtol=1e-5)
-    assert task.tracked == ("low", "high[0]", "high[1]", "shift_decentered")
-    np.testing.assert_array_equal(task.track(one)[1:3], one["high"])
+    assert program.tracked == ("low", "high[0]", "high[1]", "shift_decentered")
+    np.testing.assert_array_equal(program.track(one)[1:3], one["high"])
 
 
 def test_the_reference_is_the_prior_with_the_jacobians():
@@ -70,9 +68,9 @@ def test_the_reference_is_the_prior_with_the_jacobians():
 
 @pytest.mark.check
 def test_log_likelihoods_and_predictions_are_of_every_observation():
-    task = ModelTask(Model(varied, (Y,)))
-    params = {k: v[:, None] for k, v in task.starts(jax.random.split(KEY, 2), False).items()}
-    found = groups_of(task.model, params)
+    model = Model(varied, (Y,))
+    params = {k: v[:, None] for k, v in model.starts(jax.random.split(KEY, 2), False).items()}
+    found = groups_of(model, params)
     mean = found["posterior"]["shift"] + found["posterior"]["middle"].sum(-1)
     expected = dist.Normal(mean[..., None], 1).log_prob(Y)
     np.testing.assert_allclose(found["log_likelihood"]["y"], expected, rtol=1e-4)
@@ -98,10 +96,10 @@ def series(y, seen):
 @pytest.mark.check
 def test_a_scan_takes_arrays_of_numpy():
     y = np.arange(8.0, dtype=np.float32).reshape(4, 2)
-    task = ModelTask(Model(series, (y, np.array([True, False, True, True]))))
+    model = Model(series, (y, np.array([True, False, True, True])))
     params = {"level": jnp.full((1, 1, 4, 2), 0.5)}
-    assert task.track({"level": params["level"][0, 0]}).shape == (8,)
-    found = groups_of(task.model, params)
+    assert model.track({"level": params["level"][0, 0]}).shape == (8,)
+    found = groups_of(model, params)
     expected = np.array(dist.Normal(0.5, 1).log_prob(y))
     expected[1] = 0
     np.testing.assert_allclose(found["log_likelihood"]["y"][0, 0], expected, rtol=1e-5)
@@ -139,7 +137,7 @@ def discrete(y):
 )
 def test_a_model_that_cannot_be_sampled_is_refused(model, line):
     with pytest.raises(InputError, match=line) as caught:
-        ModelTask(Model(model, (Y,))).starts(jax.random.split(KEY, 2), False)
+        Model(model, (Y,)).starts(jax.random.split(KEY, 2), False)
     assert "\n" not in str(caught.value)
 
 
@@ -167,11 +165,11 @@ def test_a_range_that_moves_is_refused_with_advice_that_works():
         with numpyro.plate("row", len(y)):
             numpyro.sample("y", dist.Uniform(0, theta), obs=y)
 
-    task = ModelTask(Model(top, (np.array([31.0, 90.0, 44.0]),)))
+    model = Model(top, (np.array([31.0, 90.0, 44.0]),))
     keys = jax.random.split(KEY, 4)
     with pytest.raises(InputError, match=r"observation 90 .*'y'.*init_from='prior'"):
-        task.starts(keys, from_prior=False)
-    assert np.all(np.isfinite(task.starts(keys, from_prior=True)["theta"]))
+        model.starts(keys, from_prior=False)
+    assert np.all(np.isfinite(model.starts(keys, from_prior=True)["theta"]))
 
 
 def test_draws_larger_than_the_memory_are_refused_before_sampling():

@@ -6,8 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from ensemble.numpyro_models import model_file
-from ensemble.numpyro_models.model_task import ModelTask
+from ensemble.numpyro_models.model import load
 
 MODEL = """
 import numpyro
@@ -43,11 +42,8 @@ def file(tmp_path):
 def test_json_and_npz_are_the_same_arguments(file, tmp_path):
     (tmp_path / "a.json").write_text(json.dumps({"y": [0.5, 1.5], "num_rows": 2}))
     np.savez(tmp_path / "a.npz", y=np.array([0.5, 1.5]), num_rows=2)
-    models = [
-        model_file.load(f"numpyro:{file}:mean", str(tmp_path / name))
-        for name in ("a.json", "a.npz")
-    ]
-    assert ModelTask(models[0]).describe() == ModelTask(models[1]).describe()
+    models = [load(f"numpyro:{file}:mean", str(tmp_path / name)) for name in ("a.json", "a.npz")]
+    assert models[0].describe() == models[1].describe()
     assert models[0].latent == ["mu"]
 
 
@@ -56,4 +52,4 @@ def test_a_model_file_imports_its_siblings(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(WITH_SIBLINGS)
     (tmp_path / "sibling_of_model.py").write_text("SCALE = 2.0")
     (tmp_path / "later_sibling_of_model.py").write_text("PRIOR = 1.0")
-    assert model_file.load(f"numpyro:{tmp_path / 'mine.py'}:mean", "").latent == ["mu"]
+    assert load(f"numpyro:{tmp_path / 'mine.py'}:mean", "").latent == ["mu"]

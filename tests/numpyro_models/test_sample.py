@@ -49,7 +49,7 @@ def test_a_log_density_has_a_start_of_any_form():
     ("arguments", "line"),
     [
         ({"data": {"x": Y}}, r"model 'mean_of' failed \(TypeError: mean_of\(\) got .*'x'"),
-        ({"data": 3}, "data are a int, must be a mapping"),
+        ({"data": 3}, "data are a int, must be the arguments of a NumPyro model, a mapping"),
         ({"config": {"posterior_temperature": 2.0}}, "numpyro.handlers.scale"),
         ({"config": {"init_from": "nowhere"}}, "nowhere' is not a workdir with draws"),
         ({"config": {"prior": "normal(1)"}}, "the model has its priors"),

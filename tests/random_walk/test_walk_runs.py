@@ -6,7 +6,7 @@ import scipy
 
 import ensemble
 from ensemble import InputError, TrainingError
-from ensemble.random_walk import densities, section
+from ensemble.random_walk import densities, summary
 
 
 def plane(positions):
@@ -86,11 +86,11 @@ def test_intervals_are_student_s_while_chains_agree():
         **{f"mcse_{name}": [0.1] for name in ("mean", "variance")},
         **{"ess": [25.0], "ess_min": 25.0, "rhat_max": 1.0, "nested_rhat_max": 1.05},
         **{"num_superchains": 4, "num_total_samples": 400, "num_chains": 4, "accept": 0.3},
-        **{"num_invalid": 0, "num_stuck": 0},
+        "num_invalid": 0,
     }
     margin = 0.1 * scipy.stats.t.ppf(0.975, 3)
-    table = section.SECTION.contents({"posterior": posterior})[0]
+    table = summary.SECTION.contents({"posterior": posterior})[0]
     assert f"[{0.5 - margin:.6g}, {0.5 + margin:.6g}]" in table
-    table = section.SECTION.contents({"posterior": {**posterior, "nested_rhat_max": 1.2}})[0]
+    table = summary.SECTION.contents({"posterior": {**posterior, "nested_rhat_max": 1.2}})[0]
     assert "not known" in table
     assert "[" not in table

@@ -9,13 +9,13 @@ from tensorflow_datasets.proto import tf_example_pb2
 from ensemble import InputError
 from ensemble.data.source import Request
 from ensemble.recommendation import dataset
-from ensemble.recommendation.interactions import generate_watches
+from ensemble.recommendation.dataset import generate_watches
 
 
 def watched_of(found):
     """Whether each user has watched each item, [N, M]."""
-    watched = np.zeros(found.interactions.shape, bool)
-    watched[tuple(found.interactions.rows[["user", "item"]].to_numpy().T)] = True
+    watched = np.zeros(found.shape, bool)
+    watched[tuple(found.rows[["user", "item"]].to_numpy().T)] = True
     return watched
 
 
@@ -32,8 +32,8 @@ def test_reads_what_was_written(tmp_path, num_shards):
     expected = np.zeros((9, 7), bool)
     expected[user_indices, movie_indices] = True
     np.testing.assert_array_equal(watched_of(found), expected)
-    assert found.interactions.user_ids == [*user_labels]
-    items = found.interactions.items
+    assert found.user_ids == [*user_labels]
+    items = found.items
     title_of = dict(zip(movies, titles, strict=True))
     assert items["item"].tolist() == [*movie_labels]
     assert items["title"].tolist() == [title_of[label] for label in movie_labels]

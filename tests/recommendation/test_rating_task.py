@@ -153,7 +153,7 @@ def test_recommendations_are_ratings(finished):
     seen = set(frame().query("user == 'u3'")["item"])
     assert seen.isdisjoint(one.item for one in answer.items)
     assert len(others) == NUM_ITEMS - len(seen) - 1
-    found = make_task().dataset.interactions
+    found = make_task().dataset
     pair = [[found.user_ids.index("u3"), found.items["item"].tolist().index(first.item)]]
     assert first.mean == pytest.approx(result.predictor(np.array(pair)).mean[0], rel=1e-4)
     document = json.loads(json.dumps(answer.document()))

@@ -55,7 +55,7 @@ def test_every_form_has_the_same_interactions(tmp_path, form):
     makers = {"pandas": pd.DataFrame, "pyarrow": pa.table, "mapping": dict}
     data = {name: frame[name].to_numpy() for name in frame}
     found = load(makers[form](data) if form in makers else written(tmp_path, frame, form))
-    one = found.interactions
+    one = found
     users, user_ids = pd.factorize(frame["user_id"])
     items, item_ids = pd.factorize(frame["movie_id"])
     np.testing.assert_array_equal(one.rows[["user", "item"]], np.stack([users, items], axis=1))
@@ -81,8 +81,8 @@ def test_weights_and_dates(tmp_path):
     )
     keys = {**OF_RATINGS, "split_by": "time"}
     found = load(f"ratings:{path}", **keys)
-    assert found.interactions.user_ids == ["a", "b"]
-    assert found.interactions.items.to_numpy().tolist() == [["x", "The X"], ["y", "y"]]
+    assert found.user_ids == ["a", "b"]
+    assert found.items.to_numpy().tolist() == [["x", "The X"], ["y", "y"]]
     assert found.splits["test"].inputs.tolist() == [[1, 0]]
     assert found.splits["train"].targets.tolist() == [4.5, 1]
     assert found.weights.tolist() == [2, 0.5]
@@ -96,7 +96,7 @@ def test_watches_are_learned_unless_ratings_are_asked_for():
     assert found.class_names == ("not watched", "watched")
     found = load(frame, **OF_RATINGS)
     assert found.class_names is None
-    one = found.interactions
+    one = found
     triples = {
         (int(one.user_ids[i]), int(one.items["item"][j]), value)
         for split in found.splits.values()
@@ -107,7 +107,7 @@ def test_watches_are_learned_unless_ratings_are_asked_for():
 
 def test_a_split_by_time_holds_out_the_latest():
     found = load(table(), **OF_RATINGS, split_by="time")
-    rows = found.interactions.rows
+    rows = found.rows
     latest = rows.nlargest(round(0.1 * len(rows)), "time")[["user", "item"]].to_numpy()
     assert {*map(tuple, latest)} == {*map(tuple, found.splits["test"].inputs)}
     # Of watches too, with unwatched ones of these users at the rate of their watched ones.
