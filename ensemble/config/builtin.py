@@ -1,6 +1,6 @@
-"""Keys of the built-in methods, networks, likelihoods, data and tasks.
+"""The built-in pieces of a run: the place of their code, and their keys.
 
-They are not beside their code, because that imports JAX: a mistake in a configuration is reported
+Keys are not beside the code, because that imports JAX: a mistake in a configuration is reported
 before. A key that several pieces share is declared once, in a class that theirs inherit.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from ensemble.config.keys import MAX_MEMBERS, key
-from ensemble.config.pieces import named
+from ensemble.config.pieces import Kind, named
 from ensemble.config.prior_text import NONE, read_prior
 
 declared = dataclass(frozen=True)
@@ -62,23 +62,9 @@ def is_file(start: str) -> bool:
     return start.endswith(WEIGHTS_IN_FILES)
 
 
-_DURATION = "config.sampler.num_samples sets the duration, or sgmcmc.num_samples by batches"
-REMEDIES = {
-    "num_chains": "config.ensemble_size sets the number of members",
-    "ensemble_size": "config.num_chains sets the number of chains",
-    "num_epochs": _DURATION,
-    "num_steps": _DURATION,
-    "sampler.num_samples": "config.num_epochs, num_steps or sgmcmc.num_samples sets the duration",
-    "lr_schedule": "the method has a schedule of its own",
-    "weight_decay": "config.prior regularises the parameters",
-    "dtype": "half precision rounds more than log densities of neighbouring states differ",
-}
-"""What to do instead of keys that a run does not have."""
-
-
-Rule = tuple[Callable[[Any, Any], Any], str]
-"""Whether values cannot be used together, of a class of keys and the configuration; and the line,
-a template of `str.format` whose only argument is the configuration."""
+Rule = tuple[Callable[[Any], Any], str]
+"""Whether the values of a configuration cannot be used together; and the line, a template of
+`str.format` whose only argument is the configuration."""
 
 
 class Method:
@@ -87,19 +73,21 @@ class Method:
     Attributes:
         tasks: Names of the tasks that it can learn; the first is the default.
         requires_prior: Whether it samples a posterior.
+        code: Function that makes the method, `module:NAME`; empty: `create` of the module with its
+            name in `ensemble.methods`.
         result: Function that reads its ensemble from a workdir, `module:NAME`, called with the
             `ensemble.runtime.loading.Saved` of a run; empty if nothing predicts.
         is_exact: Whether its draws converge to the posterior.
         xla_flags: XLA flags by name that make its programs faster; a user's own have precedence.
         one_arena: Whether all threads share one arena of malloc, so that large temporaries take
             less memory; loops of small operations wait for each other.
-        instead: Inherited keys that the method does not have, each with the reason, and other
-            remedies than `REMEDIES`.
+        instead: Inherited keys that the method does not have, each with the reason or a remedy.
         config_rules: Its own `Rule`s; those of the classes that it inherits hold, too.
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("supervised",)
     requires_prior = False
+    code = ""
     result = "ensemble.runtime.loading:fitted"
     is_exact = True
     xla_flags: ClassVar[Mapping[str, str]] = {}
@@ -209,7 +197,7 @@ class DeepEnsemble(Members, Batches):
 
     config_rules = (
         (
-            lambda _, config: bool(config.num_epochs) == bool(config.num_steps),
+            lambda config: bool(config.num_epochs) == bool(config.num_steps),
             "config.num_epochs={0.num_epochs} and config.num_steps={0.num_steps}: set exactly one "
             "of the two",
         ),
@@ -253,11 +241,17 @@ class HyperEnsemble(Descent):
     )
 
 
-_OWN_SCHEDULE = {
-    **dict.fromkeys(("lr_schedule", "lr_warmup_fraction"), "the method has its own schedule"),
-    "early_stopping_epochs": "members learn to the end of the schedule",
-    "split_members": "a member is on one device",
-}
+def _without(**reasons: str) -> Mapping[str, str]:
+    """The value of `Method.instead`."""
+    return reasons
+
+
+_OWN_SCHEDULE = _without(
+    lr_schedule="the method has its own schedule",
+    lr_warmup_fraction="the method has its own schedule",
+    early_stopping_epochs="members learn to the end of the schedule",
+    split_members="a member is on one device",
+)
 
 
 @declared
@@ -307,11 +301,11 @@ _OF_ADAPTERS = (
 class _Estimators(Descent):
     """Keys of members of several estimators."""
 
-    instead: ClassVar[Mapping[str, str]] = {
-        "split_members": "the estimators of a member are on one device",
-        "label_smoothing": "estimators learn the labels as they are",
-        "init_from": "estimators start from random weights",
-    }
+    instead = _without(
+        split_members="the estimators of a member are on one device",
+        label_smoothing="estimators learn the labels as they are",
+        init_from="estimators start from random weights",
+    )
     num_estimators: int = key(4, "estimators of a member", ge=2, le=1024)
 
 
@@ -327,6 +321,7 @@ class BatchEnsemble(_Estimators):
 class PackedEnsemble(_Estimators):
     """Keys of packed ensembles, whose estimators divide the units."""
 
+    code = "ensemble.methods.batch_ensemble:create"
     result = "ensemble.methods.batch_ensemble:fitted"
     alpha: float = key(
         2.0,
@@ -349,11 +344,11 @@ class KFoldBagging(Descent):
     """Keys of k-fold bagging."""
 
     result = "ensemble.methods.batch_ensemble:fitted"
-    instead: ClassVar[Mapping[str, str]] = {
-        "clip_norm": "gradients are always clipped to a norm of 1",
-        "init_from": "given weights may have learned what members hold out",
-        "split_members": "a member is on one device",
-    }
+    instead = _without(
+        clip_norm="gradients are always clipped to a norm of 1",
+        init_from="given weights may have learned what members hold out",
+        split_members="a member is on one device",
+    )
     early_stopping_epochs: int = key(
         40, "epochs without a better loss on the rows held out after which a member ends", gt=0
     )
@@ -370,7 +365,7 @@ class KFoldBagging(Descent):
 
     config_rules = (
         (
-            lambda _, config: config.num_estimators > 1 and config.label_smoothing,
+            lambda config: config.num_estimators > 1 and config.label_smoothing,
             "config.label_smoothing={0.label_smoothing} is for single networks; set "
             "config.num_estimators={0.num_estimators} to 1, or remove it",
         ),
@@ -387,9 +382,6 @@ class Laplace(Members):
     """Keys of Laplace approximations."""
 
     result = "ensemble.methods.laplace:fitted"
-    instead: ClassVar[Mapping[str, str]] = {
-        "num_epochs": "the members are trained already, and see their data once",
-    }
     init_from: str = key("", "workdir of the trained members", inherits=False)
     batch_size: int = key(128, "examples of a member in a step", gt=0)
     num_draws: int = key(
@@ -444,6 +436,7 @@ class Chains(Method):
     """Keys of everything that samples the posterior of a network."""
 
     requires_prior = True
+    code = "ensemble.methods.chains:create"
 
     num_chains: int = key(4, "number of chains", gt=0, le=MAX_MEMBERS)
     max_draws_per_chain: int = key(
@@ -463,12 +456,12 @@ class Chains(Method):
 
     config_rules: ClassVar[Sequence[Rule]] = (
         (
-            lambda _, config: config.get("prior") == NONE,
+            lambda config: config.get("prior") == NONE,
             "config.method={0.method!r} samples a posterior, which config.prior='none' does not "
             "have; set it to such as 'normal(1)', or omit it for the default",
         ),
         (
-            lambda _, config: config.get("likelihood") == "quantiles",
+            lambda config: config.get("likelihood") == "quantiles",
             "config.likelihood='quantiles' has no density, which config.method={0.method!r} "
             "samples; use config.method='deep_ensemble', or a likelihood such as 'gaussian'",
         ),
@@ -484,8 +477,6 @@ class HMC(Chains, StopWhen):
 
     one_arena = False
     tasks: ClassVar[tuple[str, ...]] = ("supervised", "factorisation", "numpyro")
-    may_be_dense = True
-    """Whether the mass matrix may be dense, or of low rank."""
     may_split = True
     """Whether parameters may stay on their shards, and are not joined to one vector."""
     tunes_at_once = False
@@ -516,24 +507,17 @@ class HMC(Chains, StopWhen):
 
     config_rules = (
         (
-            lambda _, config: config.sampler.thinning > config.sampler.num_samples,
+            lambda config: config.sampler.thinning > config.sampler.num_samples,
             "config.sampler.thinning={0.sampler.thinning} keeps none of "
             "config.sampler.num_samples={0.sampler.num_samples} draws; lower it",
         ),
         (
-            lambda cls, config: (
-                config.sampler.mass_matrix in ("low_rank", "dense") and not cls.may_be_dense
-            ),
-            "config.sampler.mass_matrix={0.sampler.mass_matrix!r} is for hmc and nuts; with "
-            "{0.method} use 'diagonal'",
-        ),
-        (
-            lambda _, config: config.init_from == MAP and config.sampler.mass_matrix != "kronecker",
+            lambda config: config.init_from == MAP and config.sampler.mass_matrix != "kronecker",
             "config.init_from='map' is for config.sampler.mass_matrix='kronecker'. Use 'prior', or "
             "a workdir",
         ),
         (  # Stan's: fewer draws say nothing about a mass.
-            lambda _, config: (
+            lambda config: (
                 config.sampler.mass_matrix in ("diagonal", "low_rank", "dense")
                 and config.sampler.num_warmup < 20
             ),
@@ -556,8 +540,10 @@ class AdjustedMCLMC(HMC):
     """Keys of adjusted MCLMC."""
 
     tasks = ("supervised", "numpyro")
-    may_be_dense = False
     may_split = False
+    mass_matrix: Literal["identity", "diagonal", "kronecker"] = _sampler(
+        "identity", "form of the mass matrix; kronecker is for logistic regression"
+    )
 
 
 @declared
@@ -588,6 +574,7 @@ _sgmcmc = functools.partial(key, block="sgmcmc")
 class SGLD(Chains, Batches):
     """Keys of SGLD."""
 
+    code = "ensemble.methods.sgmcmc:create"
     is_exact = False
     xla_flags = _OF_STEPS
     learning_rate: float = key(0.1, "peak of the learning rate", gt=0)
@@ -604,7 +591,7 @@ class SGLD(Chains, Batches):
 
     config_rules = (
         (
-            lambda _, config: config.sgmcmc.num_cycles > 1 and config.sgmcmc.schedule != "cyclical",
+            lambda config: config.sgmcmc.num_cycles > 1 and config.sgmcmc.schedule != "cyclical",
             "config.sgmcmc.num_cycles={0.sgmcmc.num_cycles} is for config.sgmcmc.schedule="
             "'cyclical', and this run has {0.sgmcmc.schedule!r}; set it to 1, or use 'cyclical'",
         ),
@@ -630,10 +617,8 @@ class RandomWalk(StopWhen):
     """Keys of random-walk Metropolis."""
 
     tasks = ("density",)
+    code = "ensemble.random_walk.method:create"
     result = ""
-    instead: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("dataset", "model"), "config.density is what is sampled"
-    )
     num_chains: int = key(4, "number of chains", gt=0)
     step_size: float = _sampler(
         1.0, "standard deviation of the moves when the warm-up starts", gt=0
@@ -650,12 +635,12 @@ class RandomWalk(StopWhen):
 
     config_rules = (
         (
-            lambda _, config: config.log_every_steps % 2,
+            lambda config: config.log_every_steps % 2,
             "config.log_every_steps={0.log_every_steps} must be even with config.method='rwm', for "
             "steps are taken in pairs",
         ),
         (
-            lambda _, config: (
+            lambda config: (
                 config.num_chains < 16 and (config.stop_when.r_hat or config.stop_when.ess)
             ),
             "config.stop_when needs 16 chains with config.method='rwm', whose errors are the "
@@ -664,7 +649,7 @@ class RandomWalk(StopWhen):
     )
 
 
-METHODS: Mapping[str, type[Method]] = {
+_METHODS: Mapping[str, type[Method]] = {
     "deep_ensemble": DeepEnsemble,
     "snapshot_ensemble": SnapshotEnsemble,
     "swag": SWAG,
@@ -683,6 +668,21 @@ METHODS: Mapping[str, type[Method]] = {
     "sghmc": SGHMC,
     "rwm": RandomWalk,
 }
+METHODS = Kind(
+    "method",
+    "method",
+    {name: one.code or f"ensemble.methods.{name}:create" for name, one in _METHODS.items()},
+    keys=_METHODS,
+)
+OPTIMIZERS, SCHEDULES = (
+    Kind(key, noun, {one: f"ensemble.methods.optimizers:{one}" for one in names})
+    for key, noun, names in (
+        ("optimizer", "optimizer", ("sgd", "adam", "adamw")),
+        ("lr_schedule", "schedule", ("constant", "cosine", "warmup_cosine")),
+    )
+)
+AUGMENTATIONS = Kind("augment.function", "augmentation", {})
+CALLBACKS = Kind("on_metrics", "callback", {})
 
 # Networks and likelihoods. Their classes take the values as keyword arguments.
 
@@ -691,7 +691,7 @@ METHODS: Mapping[str, type[Method]] = {
 class Dropout:
     """The key of networks with dropout."""
 
-    dropout: float = key(0.0, "share of units that training drops", ge=0, lt=1)
+    dropout: float = key(0.0, "share of units that training drops", ge=0, lt=1, block="")
 
 
 NO_EMBEDDING = "none"
@@ -707,7 +707,7 @@ class MLP(Dropout):
     activation: Literal["relu", "tanh", "silu", "gelu"] = key(
         "relu", "activation of the hidden layers"
     )
-    embedding: Literal["none", "piecewise_linear", "periodic"] = key(
+    embedding: Literal["none", "piecewise_linear"] = key(
         NO_EMBEDDING, "embedding of each number of a table"
     )
     embedding_size: int = key(16, "numbers that a feature is mapped to", gt=0, le=1024)
@@ -721,11 +721,22 @@ class ViT(Dropout):
     patch: int = key(16, "side of the patches of images, pixels", gt=0)
 
 
-MODELS: Mapping[str, type] = {
-    **dict.fromkeys(("cnn", "lenet5", "resnet20"), Dropout),
-    "mlp": MLP,
-    "vit": ViT,
-}
+_N = "ensemble.networks."
+MODELS = Kind(
+    "model",
+    "network",
+    {
+        "cnn": _N + "cnn:CNN",
+        "lenet5": _N + "cnn:LeNet5",
+        "logistic_regression": _N + "linen:LogisticRegression",
+        "mlp": _N + "mlp:MLP",
+        "resnet20": _N + "resnet:ResNet20",
+        "resnet50": _N + "resnet:ResNet50",
+        "vit": _N + "vit:ViT",
+        "matrix_factorisation": "ensemble.recommendation.factorisation:MatrixFactorisation",
+    },
+    keys={**dict.fromkeys(("cnn", "lenet5", "resnet20"), Dropout), "mlp": MLP, "vit": ViT},
+)
 
 
 @declared
@@ -749,7 +760,26 @@ class Quantiles:
     )
 
 
-LIKELIHOODS: Mapping[str, type] = {"mixture_of_gaussians": Mixture, "quantiles": Quantiles}
+_L = "ensemble.likelihoods."
+LIKELIHOODS = Kind(
+    "likelihood",
+    "likelihood",
+    {
+        "categorical": _L + "classes:Categorical",
+        "bernoulli": _L + "classes:Bernoulli",
+        "gaussian": _L + "numbers:Gaussian",
+        "gaussian_homoscedastic": _L + "numbers:SharedGaussian",
+        "student_t": _L + "numbers:StudentT",
+        "laplace": _L + "numbers:Laplace",
+        "log_normal": _L + "numbers:LogNormal",
+        "mixture_of_gaussians": _L + "numbers:MixtureOfGaussians",
+        "poisson": _L + "counts:Poisson",
+        "negative_binomial": _L + "counts:NegativeBinomial",
+        "quantiles": _L + "quantiles:QuantileRegression",
+    },
+    ("from_data", "from_dict", "predictive"),
+    {"mixture_of_gaussians": Mixture, "quantiles": Quantiles},
+)
 AUTO = "auto"
 """The likelihood that is chosen by the column to learn."""
 LIKELIHOOD_OF = {"labels": "categorical", "targets": "gaussian"}
@@ -758,14 +788,18 @@ LIKELIHOOD_OF = {"labels": "categorical", "targets": "gaussian"}
 # Data.
 
 COLUMN_TYPES = ("number", "boolean", "date", "category", "drop")
+_COLUMN_TYPE = re.compile(rf"{'|'.join(COLUMN_TYPES)}|date:.*%.*|number:[.,]")
+"""A type, perhaps of texts in a form: `date:%d.%m.%Y` or `number:,`."""
 
 
-def column_types(value: Any, is_type: Callable[[str], bool] | None = None) -> dict[str, str]:
+def column_types(
+    value: Any, is_type: Callable[[str], Any] = _COLUMN_TYPE.fullmatch
+) -> dict[str, str]:
     """Returns types of columns by name, of a mapping, JSON, or `zip=category, id=drop`.
 
     Args:
         value: The mapping or text.
-        is_type: Tells types from other values; None: those of tables.
+        is_type: Tells types from other values; by default those of tables.
 
     Raises:
         ValueError: They are no such types.
@@ -776,29 +810,9 @@ def column_types(value: Any, is_type: Callable[[str], bool] | None = None) -> di
         parts = re.split(r",(?=[^=,]*=)", value)  # A comma may also be a decimal mark.
         value = dict(one.rsplit("=", 1) for one in parts)
     types = {str(name).strip(): str(one).strip() for name, one in value.items()}
-    if not all(map(is_type or is_column_type, types.values())):
+    if not all(map(is_type, types.values())):
         raise ValueError
     return types
-
-
-def is_column_type(value: str) -> bool:
-    """Whether it is a type, perhaps of texts in a form: `date:%d.%m.%Y` or `number:,`."""
-    kind, has_form, form = value.partition(":")
-    if has_form and kind in ("date", "number"):
-        return "%" in form if kind == "date" else form in (".", ",")
-    return value in COLUMN_TYPES
-
-
-def read_na_values(value: Any) -> tuple[str, ...]:
-    """Returns texts in lower case that mean a missing value, of a text with commas or a list.
-
-    Raises:
-        ValueError: They are no texts or numbers.
-    """
-    parts = value.split(",") if isinstance(value, str) else value
-    parts = parts if isinstance(parts, list | tuple) else [parts]
-    texts = (one if isinstance(one, str) else f"{one:.15g}" for one in parts)
-    return tuple(dict.fromkeys(text.strip().lower() for text in texts if text.strip()))
 
 
 def read_size(value: Any) -> int | str:
@@ -857,7 +871,6 @@ class Table(Vectors):
     na_values: tuple[str, ...] | None = key(
         None,
         "values that mean a missing one, besides empty texts and, among numbers, NA and the like",
-        read=read_na_values,
         rule="must be such as 'unknown, -999'",
     )
 
@@ -976,7 +989,6 @@ class Task:
             are.
         given: `module:NAME`, called as `given(data)` with data of a program; returns an
             `ensemble.data.data_forms.Given`. Empty for the usual forms.
-        instead: As of `Method`.
         config_rules: As of `Method`.
     """
 
@@ -984,7 +996,6 @@ class Task:
     default_prior = "normal(1)"
     why_not_evaluated = ""
     given = ""
-    instead: ClassVar[Mapping[str, str]] = {}
     config_rules: ClassVar[Sequence[Rule]] = ()
 
 
@@ -1027,7 +1038,7 @@ class Supervised(OfData):
 
     config_rules = (
         (
-            lambda _, config: config.get("split_by") and config.train_on_all,
+            lambda config: config.get("split_by") and config.train_on_all,
             "config.split_by={0.split_by!r} has nothing to split with config.train_on_all=True; "
             "remove one of the two",
         ),
@@ -1042,7 +1053,7 @@ class Distillation(Supervised):
 
     config_rules = (
         (
-            lambda _, config: config.get("label_smoothing"),
+            lambda config: config.get("label_smoothing"),
             "config.label_smoothing={0.label_smoothing} is for labels, which config.teacher "
             "replaces; set it to 0",
         ),
@@ -1070,11 +1081,6 @@ class NumPyro(Task):
         "has sampled a model, which predicts no test split; its draws are in posterior.nc, for "
         "ArviZ"
     )
-    instead: ClassVar[Mapping[str, str]] = {
-        "dataset": "config.data names the file with the model's arguments",
-        "prior": "the model has its priors",
-        "likelihood": "the model has its likelihood",
-    }
     model: str = key("", "the model: numpyro:FILE.py:NAME")
     data: str = key(
         "", "file with the model's arguments by name, .json or .npz; empty: it takes none"
@@ -1082,13 +1088,13 @@ class NumPyro(Task):
 
     config_rules = (
         (
-            lambda _, config: config.get("posterior_temperature", 1) != 1,
+            lambda config: config.get("posterior_temperature", 1) != 1,
             "config.posterior_temperature={0.posterior_temperature} divides the likelihood of "
             "networks; config.model={0.model!r} has its own: remove it, and use "
             "numpyro.handlers.scale in the model",
         ),
         (
-            lambda _, config: "sampler" in config and config.sampler.mass_matrix == "kronecker",
+            lambda config: "sampler" in config and config.sampler.mass_matrix == "kronecker",
             "config.sampler.mass_matrix='kronecker' is for logistic regression; with "
             "config.model={0.model!r} use 'diagonal' or 'dense'",
         ),
@@ -1109,13 +1115,31 @@ class Density(Task):
     )
 
 
-TASKS: Mapping[str, type[Task]] = {
-    "supervised": Supervised,
-    "distillation": Distillation,
-    "factorisation": Factorisation,
-    "numpyro": NumPyro,
-    "density": Density,
-}
+_D = "ensemble.random_walk.densities:"
+DENSITIES = Kind(
+    "density",
+    "density",
+    {one: _D + one.upper() for one in ("gaussian_mixture", "correlated_gaussian")},
+    ("start", "check", "logdensity_fn", "num_dims"),
+)
+TASKS = Kind(
+    "task",
+    "task",
+    {
+        "supervised": "ensemble.tasks.supervised:create",
+        "distillation": "ensemble.tasks.distillation:create",
+        "factorisation": "ensemble.recommendation.factorisation:create",
+        "numpyro": "ensemble.numpyro_models.sample:create_task",
+        "density": "ensemble.random_walk.task:create",
+    },
+    keys={
+        "supervised": Supervised,
+        "distillation": Distillation,
+        "factorisation": Factorisation,
+        "numpyro": NumPyro,
+        "density": Density,
+    },
+)
 
 TASK_OF_MODELS = {
     "matrix_factorisation": "factorisation",
@@ -1123,3 +1147,19 @@ TASK_OF_MODELS = {
     "logdensity:FILE.py:NAME": "numpyro",
 }
 """Tasks that a value of `config.model` implies."""
+KINDS: Mapping[str, Kind] = {
+    one.key: one
+    for one in (
+        *(TASKS, METHODS, MODELS, LIKELIHOODS, OPTIMIZERS, SCHEDULES, AUGMENTATIONS, CALLBACKS),
+        DENSITIES,
+        Kind(
+            "dataset",
+            "data source",
+            {name: one.loader for name, one in DATASETS.items()},
+            keys={name: one.keys for name, one in DATASETS.items()},
+        ),
+    )
+}
+"""Kinds of pieces by the key that selects one."""
+WITH_KEYS = {name: one for name, one in KINDS.items() if one.keys}
+"""Kinds of pieces that have keys."""

@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, Any
 from ensemble import likelihoods
 from ensemble.config import task_of, trait
 from ensemble.config.build import is_source
-from ensemble.config.builtin import AUTO, DATASETS, LIKELIHOOD_OF, DataForm, data_form_of
-from ensemble.config.pieces import LIKELIHOODS, given_or_imported, resolve
+from ensemble.config.builtin import (
+    AUTO,
+    DATASETS,
+    LIKELIHOOD_OF,
+    LIKELIHOODS,
+    DataForm,
+    data_form_of,
+)
+from ensemble.config.pieces import given_or_imported, resolve
 from ensemble.data import image_form
 from ensemble.data.dataset import carved
 from ensemble.data.source import AnyStored, Parts, Request, Source

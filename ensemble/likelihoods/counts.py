@@ -79,7 +79,7 @@ class CountLikelihood(NumberLikelihood):
 
         It grows as fast as the output, and no faster: a rate beyond the targets stays finite.
         """
-        return self.shift * positive(self.scale / self.shift * self.of_targets(outputs)[..., 0])
+        return self.shift * positive(self.scale / self.shift * outputs[..., 0])
 
 
 class Poisson(CountLikelihood):
@@ -107,5 +107,5 @@ class NegativeBinomial(CountLikelihood):
         start = beyond / self.shift**2
         return {
             "rate": self.rate(outputs),
-            "dispersion": start * positive(self.of_targets(outputs)[..., 1]),
+            "dispersion": start * positive(outputs[..., 1]),
         }

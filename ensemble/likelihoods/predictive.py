@@ -20,6 +20,8 @@ import jax.scipy.special
 import numpy as np
 import scipy.special
 
+from ensemble import pytrees
+
 Array = Any
 """[...] of NumPy or of JAX."""
 Arrays = dict[str, Array]
@@ -89,14 +91,16 @@ class Predictive:
 
     def average(self, values: Array) -> Array:
         """Mean [N, ...] over the samples of values [S, N, ...]."""
-        # No product of matrices, which accelerators compute in a lower precision.
-        return self._counted(self._shares_like(values) * values, 0).sum(axis=0)
+        shares = self._shares_like(values)
+        # No product of matrices, which accelerators compute in a lower precision. A member on
+        # devices that has failed has weight 0 and NaN.
+        return self.xp.where(shares > 0, shares * values, 0).sum(axis=0)
 
     def log_mean(self, logs: Array) -> Array:
         """Log of the mean of exp over the samples, [N, ...] of [S, N, ...]."""
         if len(logs) == 1 and self.weights is None:
             return logs[0]
-        top = self._counted(logs, -np.inf).max(axis=0)
+        top = self.xp.where(self._shares_like(logs) > 0, logs, -np.inf).max(axis=0)
         top = self.xp.where(self.xp.isneginf(top), 0, top)
         with np.errstate(divide="ignore"):  # Impossible by all of them.
             return self.xp.log(self.average(self.xp.exp(logs - top))) + top
@@ -104,24 +108,21 @@ class Predictive:
     def _shares_like(self, values: Array) -> Array:
         return self.xp.asarray(self.shares, values.dtype).reshape(-1, *[1] * (values.ndim - 1))
 
-    def _counted(self, values: Array, default: float) -> Array:
-        """Values without those of weight 0: members on devices that failed, which have NaN."""
-        if self.xp is np:
-            return values
-        return jnp.where(self._shares_like(values) > 0, values, default)
-
     def of(self, members: Sequence[int] | np.ndarray) -> Self:
         """The ensemble of some members, by their positions."""
         chosen = np.unique(members)
         if len(chosen) == self.num_members:
             return self
         where = np.isin(self.members_of, chosen)
-        arrays = {name: one[where] for name, one in self.arrays.items()}
-        member_of = np.searchsorted(chosen, self.members_of[where])
         weights = self.weights
         if weights is not None:
             weights = weights[chosen] / weights[chosen].sum()
-        return dataclasses.replace(self, arrays=arrays, member_of=member_of, weights=weights)
+        return dataclasses.replace(
+            self,
+            arrays=pytrees.at(self.arrays, where),
+            member_of=np.searchsorted(chosen, self.members_of[where]),
+            weights=weights,
+        )
 
     @cached_property
     def members(self) -> list[Self]:
@@ -137,9 +138,11 @@ class Predictive:
 
     def rows(self, where: Any) -> Self:
         """The predictions of some rows: a mask [N], a slice, or positions."""
-        answered = None if self.answered is None else self.answered[where]
-        arrays = {name: one[:, where] for name, one in self.arrays.items()}
-        return dataclasses.replace(self, arrays=arrays, answered=answered)
+        return dataclasses.replace(
+            self,
+            arrays=pytrees.at(self.arrays, np.s_[:, where]),
+            answered=pytrees.at(self.answered, where),
+        )
 
     def by_pieces(self, function: Callable[..., Array], *others: Array) -> Array:
         """`function(self, *others)` [N, ...], by so few rows that the caches of a CPU hold them.
@@ -167,9 +170,8 @@ class Predictive:
     @cached_property
     def values(self) -> Arrays:
         """`arrays`, in float64 if they are NumPy's."""
-        if self.xp is jnp:
-            return self.arrays
-        return {name: one.astype(np.float64) for name, one in self.arrays.items()}
+        dtype = None if self.xp is jnp else np.float64
+        return {name: one.astype(dtype or one.dtype) for name, one in self.arrays.items()}
 
     # What is predicted.
 

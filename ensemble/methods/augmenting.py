@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import ml_collections
 
-from ensemble.config.pieces import AUGMENTATIONS
+from ensemble.config.builtin import AUGMENTATIONS
 from ensemble.data.batches import augment
 from ensemble.data.source import Source
 from ensemble.errors import InputError

@@ -7,7 +7,7 @@ import jax
 import ml_collections
 import optax
 
-from ensemble.config.pieces import OPTIMIZERS, SCHEDULES
+from ensemble.config.builtin import OPTIMIZERS, SCHEDULES
 from ensemble.errors import InputError, in_own_code
 
 
@@ -35,8 +35,8 @@ def learning_rate_schedule(
         InputError: somebody's schedule fails, or is none.
     """
     name = config.lr_schedule
-    made: optax.Schedule = SCHEDULES.call(name, config, num_steps)
-    return SCHEDULES.check_made(name, made, "a function of the step")
+    made: optax.Schedule = SCHEDULES.call(name, config, num_steps, has=("__call__",))
+    return made
 
 
 def check_descent(
@@ -113,9 +113,9 @@ def create_optimizer(
         InputError: somebody's optimizer fails, or is none.
     """
     decay = config.weight_decay if weight_decay is None else weight_decay
-    made: optax.GradientTransformation = OPTIMIZERS.call(config.optimizer, config, schedule, decay)
-    wanted = "an optax.GradientTransformation"
-    OPTIMIZERS.check_made(config.optimizer, made, wanted, ("init", "update"))
+    made: optax.GradientTransformation = OPTIMIZERS.call(
+        config.optimizer, config, schedule, decay, has=("init", "update")
+    )
     if not config.get("clip_norm"):
         return made
     return optax.chain(optax.clip_by_global_norm(config.clip_norm), made)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
-from ensemble.config.pieces import DENSITIES
+from ensemble.config.builtin import DENSITIES
 from ensemble.errors import InputError
 from ensemble.random_walk.densities import Density
 from ensemble.task import WithoutExamples

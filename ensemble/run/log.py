@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ensemble.config.pieces import CALLBACKS
+from ensemble.config.builtin import CALLBACKS
 from ensemble.errors import in_own_code
 from ensemble.notes import note
 from ensemble.storage.files import make_folder, write_file

@@ -10,7 +10,7 @@ from typing import Any
 import ml_collections
 
 from ensemble.config import by_path, checked
-from ensemble.config.pieces import METHODS, TASKS
+from ensemble.config.builtin import METHODS, TASKS
 from ensemble.data.catalogue import complete
 from ensemble.run.opened import opened
 from ensemble.run.progress import Clock

@@ -71,7 +71,7 @@ def dataset_from_frames(given: Parts, name: str, request: Request, decimal: str 
         InputError: a column cannot be learned, or there are too few rows.
     """
     asked = request.table
-    missing = asked.na_values or ()
+    missing = [one.strip().lower() for one in asked.na_values or ()]
     frames = {part: of_frame(inputs, name) for part, (inputs, _) in given.parts.items()}
     columns = {title: one.without(missing) for title, one in joined(frames).items()}
     parts = dict[str, Examples]()
@@ -98,7 +98,7 @@ def dataset_from_frames(given: Parts, name: str, request: Request, decimal: str 
         {title: one.rows(taken["train"]) for title, one in table.items()},
         name,
         target=asked.target,
-        missing=[*missing],
+        missing=missing,
         decimal=decimal or ".",
     )
     inputs, _ = form.apply(table)
