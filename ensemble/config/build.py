@@ -286,8 +286,8 @@ def _parts(values: Values) -> list[Part]:
     task = _part("task", task_of(values))
     parts = [_EVERY, task, _part("method", values.get("method", builtin.EveryRun.method))]
     for name, field in task.fields.items():
-        if field.kind in WITH_KEYS:
-            parts.append(_part(name, values.get(name, field.default)))
+        if name in WITH_KEYS and (value := values.get(name, field.default)):
+            parts.append(_part(name, value))
     return parts
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from ensemble.config.keys import MAX_MEMBERS, key
-from ensemble.config.pieces import Kind, named
+from ensemble.config.pieces import Kind
 from ensemble.config.prior_text import NONE, read_prior
 
 declared = dataclass(frozen=True)
@@ -25,8 +25,8 @@ declared = dataclass(frozen=True)
 class EveryRun:
     """Keys of every run."""
 
-    method: str = key("deep_ensemble", "how members are trained or sampled", kind="method")
-    task: str | None = key(None, "what is learned; None: the model or data specify it", kind="task")
+    method: str = key("deep_ensemble", "how members are trained or sampled")
+    task: str | None = key(None, "what is learned; None: the model or data specify it")
     seed: int = key(0, "random seed; equal seeds give equal results", ge=0, le=2**32 - 1)
     num_devices: int | None = key(
         None, "devices to use; None: every core, or every accelerator", gt=0, may_change=True
@@ -44,7 +44,6 @@ class EveryRun:
     on_metrics: str | None = key(
         None,
         "function of a step and its metrics that is called as they are logged",
-        kind="on_metrics",
         may_change=True,
     )
 
@@ -118,7 +117,6 @@ class Batches:
     function: str | None = key(
         None,
         "your own augmentation, applied after shift and flip",
-        kind="augment.function",
         block="augment",
     )
 
@@ -157,7 +155,7 @@ class Members(Method):
 class DeepEnsemble(Members, Batches):
     """Keys of deep ensembles; other members that learn by gradient descent have most of them."""
 
-    tasks: ClassVar[tuple[str, ...]] = ("supervised", "distillation")
+    tasks = ("supervised", "distillation")
     xla_flags = _OF_STEPS
 
     num_epochs: int | None = key(
@@ -166,11 +164,11 @@ class DeepEnsemble(Members, Batches):
     num_steps: int | None = key(
         None, "batches to learn; None: num_epochs sets the duration", ge=0, may_change=True
     )
-    optimizer: str = key("sgd", "optimizer", kind="optimizer")
+    optimizer: str = key("sgd", "optimizer")
     learning_rate: float = key(0.1, "peak of the learning rate", gt=0)
     momentum: float = key(0.9, "momentum of sgd; adam and adamw keep optax's b1 and b2", ge=0, lt=1)
     weight_decay: float = key(0.0, "decay of parameters: L2 for sgd and adam, else decoupled", ge=0)
-    lr_schedule: str = key("constant", "schedule of the learning rate", kind="lr_schedule")
+    lr_schedule: str = key("constant", "schedule of the learning rate")
     lr_warmup_fraction: float = key(
         0.05, "share of the steps in which warmup_cosine rises to the peak", ge=0, lt=1
     )
@@ -454,7 +452,7 @@ class Chains(Method):
         1.0, "divisor of the log likelihood; 1 is the Bayes posterior", gt=0
     )
 
-    config_rules: ClassVar[Sequence[Rule]] = (
+    config_rules = (
         (
             lambda config: config.get("prior") == NONE,
             "config.method={0.method!r} samples a posterior, which config.prior='none' does not "
@@ -476,7 +474,7 @@ class HMC(Chains, StopWhen):
     """Keys of the samplers whose steps see all the data."""
 
     one_arena = False
-    tasks: ClassVar[tuple[str, ...]] = ("supervised", "factorisation", "numpyro")
+    tasks = ("supervised", "factorisation", "numpyro")
     may_split = True
     """Whether parameters may stay on their shards, and are not joined to one vector."""
     tunes_at_once = False
@@ -649,7 +647,7 @@ class RandomWalk(StopWhen):
     )
 
 
-_METHODS: Mapping[str, type[Method]] = {
+_METHODS = {
     "deep_ensemble": DeepEnsemble,
     "snapshot_ensemble": SnapshotEnsemble,
     "swag": SWAG,
@@ -674,12 +672,23 @@ METHODS = Kind(
     {name: one.code or f"ensemble.methods.{name}:create" for name, one in _METHODS.items()},
     keys=_METHODS,
 )
-OPTIMIZERS, SCHEDULES = (
-    Kind(key, noun, {one: f"ensemble.methods.optimizers:{one}" for one in names})
-    for key, noun, names in (
-        ("optimizer", "optimizer", ("sgd", "adam", "adamw")),
-        ("lr_schedule", "schedule", ("constant", "cosine", "warmup_cosine")),
-    )
+OPTIMIZERS = Kind(
+    "optimizer",
+    "optimizer",
+    {
+        "sgd": "ensemble.methods.optimizers:sgd",
+        "adam": "ensemble.methods.optimizers:adam",
+        "adamw": "ensemble.methods.optimizers:adamw",
+    },
+)
+SCHEDULES = Kind(
+    "lr_schedule",
+    "schedule",
+    {
+        "constant": "ensemble.methods.optimizers:constant",
+        "cosine": "ensemble.methods.optimizers:cosine",
+        "warmup_cosine": "ensemble.methods.optimizers:warmup_cosine",
+    },
 )
 AUGMENTATIONS = Kind("augment.function", "augmentation", {})
 CALLBACKS = Kind("on_metrics", "callback", {})
@@ -721,18 +730,17 @@ class ViT(Dropout):
     patch: int = key(16, "side of the patches of images, pixels", gt=0)
 
 
-_N = "ensemble.networks."
 MODELS = Kind(
     "model",
     "network",
     {
-        "cnn": _N + "cnn:CNN",
-        "lenet5": _N + "cnn:LeNet5",
-        "logistic_regression": _N + "linen:LogisticRegression",
-        "mlp": _N + "mlp:MLP",
-        "resnet20": _N + "resnet:ResNet20",
-        "resnet50": _N + "resnet:ResNet50",
-        "vit": _N + "vit:ViT",
+        "cnn": "ensemble.networks.cnn:CNN",
+        "lenet5": "ensemble.networks.cnn:LeNet5",
+        "logistic_regression": "ensemble.networks.linen:LogisticRegression",
+        "mlp": "ensemble.networks.mlp:MLP",
+        "resnet20": "ensemble.networks.resnet:ResNet20",
+        "resnet50": "ensemble.networks.resnet:ResNet50",
+        "vit": "ensemble.networks.vit:ViT",
         "matrix_factorisation": "ensemble.recommendation.factorisation:MatrixFactorisation",
     },
     keys={**dict.fromkeys(("cnn", "lenet5", "resnet20"), Dropout), "mlp": MLP, "vit": ViT},
@@ -760,22 +768,21 @@ class Quantiles:
     )
 
 
-_L = "ensemble.likelihoods."
 LIKELIHOODS = Kind(
     "likelihood",
     "likelihood",
     {
-        "categorical": _L + "classes:Categorical",
-        "bernoulli": _L + "classes:Bernoulli",
-        "gaussian": _L + "numbers:Gaussian",
-        "gaussian_homoscedastic": _L + "numbers:SharedGaussian",
-        "student_t": _L + "numbers:StudentT",
-        "laplace": _L + "numbers:Laplace",
-        "log_normal": _L + "numbers:LogNormal",
-        "mixture_of_gaussians": _L + "numbers:MixtureOfGaussians",
-        "poisson": _L + "counts:Poisson",
-        "negative_binomial": _L + "counts:NegativeBinomial",
-        "quantiles": _L + "quantiles:QuantileRegression",
+        "categorical": "ensemble.likelihoods.classes:Categorical",
+        "bernoulli": "ensemble.likelihoods.classes:Bernoulli",
+        "gaussian": "ensemble.likelihoods.numbers:Gaussian",
+        "gaussian_homoscedastic": "ensemble.likelihoods.numbers:SharedGaussian",
+        "student_t": "ensemble.likelihoods.numbers:StudentT",
+        "laplace": "ensemble.likelihoods.numbers:Laplace",
+        "log_normal": "ensemble.likelihoods.numbers:LogNormal",
+        "mixture_of_gaussians": "ensemble.likelihoods.numbers:MixtureOfGaussians",
+        "poisson": "ensemble.likelihoods.counts:Poisson",
+        "negative_binomial": "ensemble.likelihoods.counts:NegativeBinomial",
+        "quantiles": "ensemble.likelihoods.quantiles:QuantileRegression",
     },
     ("from_data", "from_dict", "predictive"),
     {"mixture_of_gaussians": Mixture, "quantiles": Quantiles},
@@ -904,7 +911,6 @@ class DataForm(NamedTuple):
         input_shape: Shape of an example, if it is known before the data are loaded.
         finder: `module:NAME`, called as `finder(name, data_dir)`; returns whether the data are
             here. Empty for those that always are.
-        is_listed: Whether a user can name it.
         models: The only models that can learn it, if not every network can.
         can_resize: Whether it reads images one by one, and so can resize them.
         kind_of_target: Of tables, `module:NAME`, called as `kind_of_target(name, column)`; returns
@@ -917,49 +923,49 @@ class DataForm(NamedTuple):
     keys: type = Vectors
     input_shape: tuple[int, ...] | None = None
     finder: str = ""
-    is_listed: bool = True
     models: tuple[str, ...] = ()
     can_resize: bool = False
     kind_of_target: str = ""
     given: str = ""
 
 
-_S = "ensemble.data."
 _TABLE = DataForm(
-    _S + "tables.table_source:load_table",
+    "ensemble.data.tables.table_source:load_table",
     Table,
-    kind_of_target=_S + "tables.table_source:target_of_files",
+    kind_of_target="ensemble.data.tables.table_source:target_of_files",
 )
-_ARRAY_FILES = DataForm(given=_S + "data_forms:given_files")
-_IS_PREPARED = _S + "tfds_sets:is_prepared"
-_IMAGE_SET = DataForm(_S + "tfds_sets:load_tfds", Vectors, (28, 28, 1), _IS_PREPARED)
+_ARRAY_FILES = DataForm(given="ensemble.data.data_forms:given_files")
+_IS_PREPARED = "ensemble.data.tfds_sets:is_prepared"
+_IMAGE_SET = DataForm("ensemble.data.tfds_sets:load_tfds", Vectors, (28, 28, 1), _IS_PREPARED)
 _RATINGS = DataForm(
     "ensemble.recommendation.dataset:load_interactions", Ratings, models=("matrix_factorisation",)
 )
 
 DATASETS: Mapping[str, DataForm] = {
-    "digits": DataForm(_S + "digits:load_digits", Vectors, (8, 8, 1)),
+    "digits": DataForm("ensemble.data.digits:load_digits", Vectors, (8, 8, 1)),
     # Without their shape: neither is a set unlike the other, to tell it from.
-    "clutter": DataForm(_S + "clutter:load_clutter"),
-    "grouped_clutter": DataForm(_S + "clutter:load_grouped_clutter"),
+    "clutter": DataForm("ensemble.data.clutter:load_clutter"),
+    "grouped_clutter": DataForm("ensemble.data.clutter:load_grouped_clutter"),
     "mnist": _IMAGE_SET,
     "fashion_mnist": _IMAGE_SET,
     "kmnist": _IMAGE_SET,
     "cifar10": _IMAGE_SET._replace(input_shape=(32, 32, 3)),
-    "diabetes": DataForm(_S + "diabetes:load_diabetes"),
-    "arrays": DataForm(_S + "dataset:refuse_arrays", Table, is_listed=False),
+    "diabetes": DataForm("ensemble.data.diabetes:load_diabetes"),
+    "arrays": DataForm("ensemble.data.dataset:refuse_arrays", Table),
     "npz:PATH": _ARRAY_FILES,
-    "folder:PATH": DataForm(keys=Pictures, can_resize=True, given=_S + "folders:given_folder"),
+    "folder:PATH": DataForm(
+        keys=Pictures, can_resize=True, given="ensemble.data.folders:given_folder"
+    ),
     "csv:PATH": _TABLE,
     "parquet:PATH": _TABLE,
     "npy:FOLDER": _ARRAY_FILES,
-    "records:FOLDER": DataForm(given=_S + "records:given_records"),
+    "records:FOLDER": DataForm(given="ensemble.data.records:given_records"),
     "tfds:NAME": DataForm(
-        _S + "tfds_sets:load_tfds",
+        "ensemble.data.tfds_sets:load_tfds",
         Pictures,
         finder=_IS_PREPARED,
         can_resize=True,
-        given=_S + "tfds_sets:given_tfds",
+        given="ensemble.data.tfds_sets:given_tfds",
     ),
     "ratings:FILE": _RATINGS,
     "movielens/1m-ratings": _RATINGS,
@@ -967,11 +973,6 @@ DATASETS: Mapping[str, DataForm] = {
     "watches:USERSxMOVIES": _RATINGS,
 }
 """By name, or by a prefix: what follows a colon is the user's."""
-
-
-def data_form_of(name: Any) -> str | None:
-    """Name in `DATASETS` of a data set, such as `csv:PATH`; None if it is unknown."""
-    return (named(DATASETS, name) or None) if isinstance(name, str) else None
 
 
 # Tasks.
@@ -1008,7 +1009,7 @@ def _read_prior(value: Any) -> str:
 class OfData(Task):
     """Keys of tasks with data, a network and a prior."""
 
-    dataset: str = key("digits", "data set", kind="dataset")
+    dataset: str = key("digits", "data set")
     data_dir: str = key(
         "",
         "folder of prepared TFDS sets; else they are in $TFDS_DATA_DIR or ~/tensorflow_datasets",
@@ -1017,11 +1018,10 @@ class OfData(Task):
     train_on_all: bool = key(
         False, "whether the data for validation and calibration are learned too"
     )
-    model: str = key("cnn", "network", kind="model")
+    model: str = key("cnn", "network")
     likelihood: str = key(
         "categorical",
         "distribution of the target given the outputs; auto: by the column to learn of a table",
-        kind="likelihood",
     )
     prior: str | None = key(
         None, "prior of the parameters, by group; None: only samplers have one", read=_read_prior
@@ -1111,15 +1111,16 @@ class Density(Task):
     density: str = key(
         "gaussian_mixture",
         "log density, or your own as module:Name",
-        kind="density",
     )
 
 
-_D = "ensemble.random_walk.densities:"
 DENSITIES = Kind(
     "density",
     "density",
-    {one: _D + one.upper() for one in ("gaussian_mixture", "correlated_gaussian")},
+    {
+        "gaussian_mixture": "ensemble.random_walk.densities:GAUSSIAN_MIXTURE",
+        "correlated_gaussian": "ensemble.random_walk.densities:CORRELATED_GAUSSIAN",
+    },
     ("start", "check", "logdensity_fn", "num_dims"),
 )
 TASKS = Kind(
@@ -1147,7 +1148,7 @@ TASK_OF_MODELS = {
     "logdensity:FILE.py:NAME": "numpyro",
 }
 """Tasks that a value of `config.model` implies."""
-KINDS: Mapping[str, Kind] = {
+KINDS = {
     one.key: one
     for one in (
         *(TASKS, METHODS, MODELS, LIKELIHOODS, OPTIMIZERS, SCHEDULES, AUGMENTATIONS, CALLBACKS),

@@ -37,11 +37,9 @@ class Key:
         is_valid: Predicate of a value that was read.
         rule: Wording of the rule, if type and bounds do not express it.
         may_change: If True, a resumed run may have another value.
-        kind: Name of the kind of piece that the value selects, such as `method`.
         inherits: If False, the value of a config file is dropped if the command line changes the
             method.
         block: Name of the block that the key is in, such as `sampler`; None: that of its piece.
-        name: In the configuration.
         type: Of its value, or of the values of a tuple.
         is_many: Whether the value is a tuple.
         choices: The possible values, if there are few.
@@ -54,10 +52,8 @@ class Key:
     is_valid: Callable[[Any], Any] | None = None
     rule: str = ""
     may_change: bool = False
-    kind: str = ""
     inherits: bool = True
     block: str | None = None
-    name: str = ""
     type: Any = str
     is_many: bool = False
     choices: tuple[Any, ...] = ()
@@ -87,7 +83,7 @@ def fields_of(cls: type, block: str = "") -> dict[str, Key]:
         place = block if about.block is None else about.block
         name = f"{place}.{one.name}".lstrip(".")
         if one.name not in getattr(cls, "instead", ()):
-            result[name] = dataclasses.replace(about, name=name, **_shape(hints[one.name]))
+            result[name] = dataclasses.replace(about, **_shape(hints[one.name]))
     return result
 
 
@@ -159,7 +155,7 @@ _WORDS = {
     str: ("text", "texts"),
     bool: ("True or False", "truth values"),
 }
-_BOUNDS: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
+_BOUNDS = {
     "gt": (operator.gt, "above"),
     "ge": (operator.ge, "at least"),
     "lt": (operator.lt, "below"),

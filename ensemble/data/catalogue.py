@@ -17,9 +17,8 @@ from ensemble.config.builtin import (
     LIKELIHOOD_OF,
     LIKELIHOODS,
     DataForm,
-    data_form_of,
 )
-from ensemble.config.pieces import given_or_imported, resolve
+from ensemble.config.pieces import given_or_imported, named, resolve
 from ensemble.data import image_form
 from ensemble.data.dataset import carved
 from ensemble.data.source import AnyStored, Parts, Request, Source
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ensemble")
 
-KNOWN_DATASETS = tuple(name for name, entry in DATASETS.items() if entry.is_listed)
+KNOWN_DATASETS = tuple(name for name in DATASETS if name != "arrays")
 _FILES = {".npz": "npz", ".csv": "csv", ".parquet": "parquet"}
 
 
@@ -48,7 +47,7 @@ def prefix_of_path(path: str) -> str:
 
 def find_entry(name: str) -> DataForm | None:
     """The form of data that a name belongs to; None if it is unknown."""
-    if key := data_form_of(name):
+    if key := named(DATASETS, name):
         return DATASETS[key]
     return DataForm(name) if is_source(name) else None
 

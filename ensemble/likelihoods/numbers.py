@@ -136,10 +136,10 @@ class Numbers(Ranges):
 
     # Quantiles.
 
-    def quantiles(self, levels: Sequence[float] | np.ndarray = LEVELS) -> Array:
+    def quantiles(self, levels: Array = LEVELS) -> Array:
         return self.by_pieces(lambda some: some._roots(np.asarray(levels)).T)
 
-    def _roots(self, levels: np.ndarray) -> Array:
+    def _roots(self, levels: Array) -> Array:
         """Solves CDF = level [Q, N] by halving brackets of Cantelli's inequality."""
         if self.family.of_log is not None:
             logs = dataclasses.replace(self, family=self.family.of_log)._roots(levels)
@@ -186,7 +186,7 @@ class Numbers(Ranges):
             return _crps_of_normals(self.law.loc, self.law.scale, self.shares[:, None], y)
         return self.by_pieces(Numbers._integral, y)
 
-    def _integral(self, y: np.ndarray) -> np.ndarray:
+    def _integral(self, y: Array) -> Array:
         ends = self._roots(_CUTS)
         inside = np.clip(y, ends[0], ends[-1])
         cuts = np.sort(np.concatenate([ends, inside[None]]), axis=0)
@@ -213,9 +213,7 @@ class Numbers(Ranges):
         return self._with_answered(moments | {"quantiles": self.quantiles()})
 
 
-def _crps_of_normals(
-    loc: np.ndarray, scale: np.ndarray, weights: np.ndarray, y: np.ndarray
-) -> np.ndarray:
+def _crps_of_normals(loc: Array, scale: Array, weights: Array, y: Array) -> Array:
     """CRPS [N] of a mixture, by all pairs of Gaussians [S, N] (Grimit et al. 2006, eq. 5)."""
     found = (weights * _expected_distance(y - loc, scale)).sum(axis=0)
     for k, weight in enumerate(weights):  # Memory: [S, N].
@@ -224,7 +222,7 @@ def _crps_of_normals(
     return found
 
 
-def _expected_distance(offset: np.ndarray, scale: np.ndarray) -> np.ndarray:
+def _expected_distance(offset: Array, scale: Array) -> Array:
     """E|X| of X ~ N(offset, scale^2)."""
     z = offset / scale
     twice = math.sqrt(2 / math.pi) * np.exp(-0.5 * z**2)
@@ -239,7 +237,7 @@ density could grow without bound on a target that repeats."""
 _MIN_SPREAD = 1e-3  # Relative to the targets' size: float32 has seven digits.
 
 
-def mean_and_spread(targets: np.ndarray) -> tuple[float, float]:
+def mean_and_spread(targets: Array) -> tuple[float, float]:
     """Mean and standard deviation of training targets [N].
 
     Raises:
@@ -281,7 +279,7 @@ class NumberLikelihood(Likelihood):
         self.scale = scale
 
     @classmethod
-    def from_data(cls, targets: np.ndarray, class_names: Sequence[str], **settings: Any) -> Self:
+    def from_data(cls, targets: Array, class_names: Sequence[str], **settings: Any) -> Self:
         if class_names:
             raise InputError(
                 f"config.likelihood={cls.name!r} is for numbers, and the targets are the classes "
@@ -398,7 +396,7 @@ class LogNormal(LocationScale):
         return {"loc": outputs[..., 0], "scale": bounded(outputs[..., 1], 3.0)}
 
     @classmethod
-    def check_targets(cls, targets: np.ndarray, split: str) -> None:
+    def check_targets(cls, targets: Array, split: str) -> None:
         if not np.min(targets) > 0:
             raise InputError(
                 f"config.likelihood='log_normal' is for positive numbers, and the {split} targets "
@@ -406,7 +404,7 @@ class LogNormal(LocationScale):
             )
 
     @staticmethod
-    def standardisation(targets: np.ndarray) -> tuple[float, float]:
+    def standardisation(targets: Array) -> tuple[float, float]:
         mean_and_spread(targets)  # Checks them: logarithms differ by less.
         logs = np.log(np.asarray(targets, np.float64))
         return float(logs.mean()), float(logs.std())

@@ -9,7 +9,7 @@ written once.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -21,11 +21,16 @@ import numpy as np
 import scipy.special
 
 from ensemble import pytrees
+from ensemble.errors import plural, shown
 
 Array = Any
 """[...] of NumPy or of JAX."""
 Arrays = dict[str, Array]
 """By name, all with the same first axes."""
+_ROWS = 10
+_MOST_CLASSES = 4
+_LONGEST = 80
+_LEVELS = ("quantile_0.05", "quantile_0.95")
 _PIECE = 1 << 15  # Numbers of an array that caches of a CPU hold in addition to others.
 
 
@@ -53,7 +58,7 @@ class Predictive:
     """Whether it has `scaled(factor)`, which calibrates it."""
 
     arrays: Arrays
-    member_of: np.ndarray | None = None
+    member_of: Array | None = None
     weights: Array | None = None
     answered: Array | None = dataclasses.field(default=None, kw_only=True)
 
@@ -73,7 +78,7 @@ class Predictive:
     # Members.
 
     @cached_property
-    def members_of(self) -> np.ndarray:
+    def members_of(self) -> Array:
         """`member_of`, also if it is None."""
         return np.arange(self.shape[0]) if self.member_of is None else self.member_of
 
@@ -108,7 +113,7 @@ class Predictive:
     def _shares_like(self, values: Array) -> Array:
         return self.xp.asarray(self.shares, values.dtype).reshape(-1, *[1] * (values.ndim - 1))
 
-    def of(self, members: Sequence[int] | np.ndarray) -> Self:
+    def of(self, members: Array) -> Self:
         """The ensemble of some members, by their positions."""
         chosen = np.unique(members)
         if len(chosen) == self.num_members:
@@ -129,7 +134,7 @@ class Predictive:
         """The predictions of every single member, M."""
         return [self.of([k]) for k in range(self.num_members)]
 
-    def have_nan(self) -> np.ndarray:
+    def have_nan(self) -> Array:
         """Whether a member predicts NaN anywhere, bool [M]."""
         each = [[np.isnan(one).any() for one in array] for array in self.arrays.values()]
         return np.bincount(self.members_of, np.any(each, axis=0)) > 0
@@ -239,9 +244,42 @@ class Predictive:
         return getattr(self, "levels", ())
 
     def __repr__(self) -> str:
-        from ensemble.likelihoods.preview import preview  # Seldom asked for.
-
-        return preview(self)
+        lines = [f"{plural(len(self), 'prediction')} of {plural(self.num_members, 'member')}"]
+        lines.append(as_text(short(self.rows(slice(_ROWS)))))
+        if len(self) > _ROWS:
+            lines.append(f"and {len(self) - _ROWS:,} more")
+        return "\n".join(lines)
 
     def _with_answered(self, columns: Arrays) -> Arrays:
         return columns if self.answered is None else columns | {"accepted": self.answered}
+
+
+# Tables, for a terminal and for a notebook's cell. Texts may be a stranger's, such as names of
+# classes: none of them steers a terminal.
+
+
+def short(p: Any) -> dict[str, Any]:
+    """The columns [N] that a table shows: of many classes the largest probability alone, and of a
+    distribution's quantiles the ends of its 90% interval."""
+    flat = p.flat_columns()
+    hidden = {"label"} if "class" in flat else set()
+    if any(name.endswith("mean") for name in flat):
+        hidden = {name for name in flat if "quantile_" in name and not name.endswith(_LEVELS)}
+    probs = [name for name in flat if name.startswith("prob_")]
+    if len(probs) > _MOST_CLASSES:
+        hidden |= {*probs}
+        flat = {"class": flat["class"], "prob": p.confidence, **flat}
+    return {name: one for name, one in flat.items() if name not in hidden}
+
+
+def as_text(columns: Mapping[str, Any]) -> str:
+    """An aligned table of columns [N] by their titles."""
+    import pandas as pd  # Slow: of tables alone.
+
+    def cell(one: Any) -> Any:
+        return shown(one) if isinstance(one, str) else one
+
+    frame = pd.DataFrame(columns).map(cell).rename(columns=cell)
+    text = frame.to_string(index=False, max_colwidth=_LONGEST, float_format="{:.4g}".format)
+    titles, *rows = text.splitlines()
+    return "\n".join([titles, "-" * len(titles), *rows])

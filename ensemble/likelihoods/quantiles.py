@@ -33,7 +33,7 @@ class Quantiles(Ranges):
         """Quantiles [N, Q] at `levels`."""
         return self.average(self.values["quantile"])
 
-    def quantiles(self, levels: Sequence[float] | np.ndarray | None = None) -> Array:
+    def quantiles(self, levels: Array | None = None) -> Array:
         """Quantiles [N, Q] at levels that were learned; by default at all.
 
         Raises:
@@ -89,7 +89,7 @@ class Quantiles(Ranges):
         return self._with_answered(found | {"quantiles": self.at_levels})
 
 
-def pinball(quantiles: Array, levels: Sequence[float] | np.ndarray, y: Array) -> Array:
+def pinball(quantiles: Array, levels: Array, y: Array) -> Array:
     """Pinball loss [..., Q] of quantiles [..., Q], in the target's unit."""
     xp, _ = namespace(quantiles)
     missed = y[..., None] - quantiles

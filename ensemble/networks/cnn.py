@@ -1,4 +1,4 @@
-"""Small convolutional networks: that of Flax's MNIST example and its guide to ensembling, and LeNet-5.
+"""Small convolutional networks: that of Flax's MNIST example and guide to ensembling, and LeNet-5.
 
 https://github.com/google/flax/blob/main/examples/mnist/train.py
 """

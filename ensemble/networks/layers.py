@@ -77,7 +77,7 @@ class DenseOfColumns(nn.Module):
 
 
 class ConvReluPool(nn.Module):
-    """`nn.Conv` with padding 'SAME', `nn.relu` and pooling of 2x2 in one, with nn.Conv's parameters.
+    """`nn.Conv` with zeros around, `nn.relu` and pooling of 2x2 in one, with nn.Conv's parameters.
 
     Attributes:
         layer: `conv_relu_pool`, of the average, or `conv_relu_max_pool`.
