@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from absl import flags, logging
 
 from ensemble.config import Run, build, flatten, pieces
-from ensemble.config.build import all_fields, refuse, unknown_key
+from ensemble.config.build import all_fields, listing, refuse, unknown_key
 from ensemble.errors import InputError, in_own_code, place_in_own_code, printable
 
 FLAGS: Mapping[str, tuple[Any, str]] = {
@@ -254,9 +254,7 @@ def _run(name: str, argv: Sequence[str], program: str) -> None:
     if "config" not in command.required:
         refuse([unknown_key(one) for one in call.overrides if one not in all_fields()])
     elif (built := call.build()) and call.flags.get("print_config"):
-        from ensemble.config.listing import table  # Only where it is printed.
-
-        return print_answer(table(built))
+        return print_answer(listing(built))
     try:
         from ensemble.sharding import signals  # It imports JAX.
     except Exception as error:

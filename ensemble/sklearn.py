@@ -22,7 +22,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from ensemble import rounding
 from ensemble.config import build, by_path, fields_for
-from ensemble.config.pieces import METHODS
+from ensemble.config.builtin import METHODS
 from ensemble.errors import InputError, in_one_line
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """What tasks give methods: log likelihoods and log densities, and what a forward pass leaves.
 
-`ensemble.tasks` has the tasks, by the names of `ensemble.config.pieces.TASKS`. Members and samplers
-take a `Supervised`, whose parameters have a likelihood and a prior. Samplers take a `Modelled`,
-too, which is a log density.
+`ensemble.tasks` has the tasks, by the names of `ensemble.config.builtin.TASKS`. Members and
+samplers take a `Supervised`, whose parameters have a likelihood and a prior. Samplers take a
+`Modelled`, too, which is a log density.
 """
 
 from __future__ import annotations

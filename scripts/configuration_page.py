@@ -7,9 +7,8 @@ import pathlib
 import textwrap
 from collections.abc import Mapping
 
-from ensemble.config.build import all_parts
+from ensemble.config.build import all_parts, shown
 from ensemble.config.keys import Key, as_json, rule_of
-from ensemble.config.listing import shown
 
 PAGE = pathlib.Path(__file__).resolve().parents[1] / "docs" / "configuration.md"
 HEADING = "## Every key\n"
@@ -19,7 +18,7 @@ END = "\n## "
 def tables() -> str:
     """Returns every key with its default, by the class that declares it, as Markdown tables."""
     groups: dict[type, dict[str, Key]] = {}
-    for part in all_parts().values():
+    for _, _, part in all_parts():
         for name, field in part.fields.items():
             cls = next(one for one in part.cls.__mro__ if name.rpartition(".")[2] in vars(one))
             groups.setdefault(cls, {})[name] = field
@@ -28,7 +27,7 @@ def tables() -> str:
 
 def _section(cls: type, fields: Mapping[str, Key]) -> str:
     """The table of a class of keys, below the pieces that have them."""
-    users = [f"`{name}`" for (_, name), part in all_parts().items() if issubclass(part.cls, cls)]
+    users = [f"`{name}`" for _, name, part in all_parts() if issubclass(part.cls, cls)]
     rows = []
     for name, field in fields.items():
         rule = rule_of(field).removeprefix("must be ") + " †" * field.may_change

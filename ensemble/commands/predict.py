@@ -31,8 +31,7 @@ from ensemble.data.source import block_size
 from ensemble.data.tables.columns import read_if_table
 from ensemble.data.to_predict import Part, are_images, inputs_of
 from ensemble.errors import InputError, logger
-from ensemble.likelihoods.predictive import Predictive
-from ensemble.likelihoods.preview import as_text, short
+from ensemble.likelihoods.predictive import Predictive, as_text, short
 from ensemble.predictor import Ensemble
 from ensemble.storage.files import write_file
 from ensemble.storage.paths import fresh_file

@@ -1,45 +1,29 @@
 """The one validator: from what a program, a file and a command line set to a complete `Run`."""
 
-import dataclasses
 import difflib
 import functools
 import logging
 import pathlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import ml_collections
 
 from ensemble.config import builtin, pieces
-from ensemble.config.keys import Key, as_json, fields_of, read
-from ensemble.config.pieces import Kind, is_path, named
+from ensemble.config.builtin import KINDS, WITH_KEYS
+from ensemble.config.keys import Key, as_json, fields_of, read, rule_of
+from ensemble.config.pieces import is_path, named
 from ensemble.errors import InputError, in_one_line, listed
 
 logger = logging.getLogger("ensemble")
 
-_DATASETS = {name: one.loader for name, one in builtin.DATASETS.items()}
-_KINDS: Mapping[str, Kind] = {
-    one.key: one
-    for one in (
-        *(pieces.METHODS, pieces.TASKS, pieces.MODELS, pieces.LIKELIHOODS, pieces.OPTIMIZERS),
-        *(pieces.SCHEDULES, pieces.AUGMENTATIONS, pieces.CALLBACKS, pieces.DENSITIES),
-        Kind("dataset", "data source", _DATASETS),
-    )
-}
-_KEYS: Mapping[str, Mapping[str, type]] = {
-    "task": builtin.TASKS,
-    "method": builtin.METHODS,
-    "model": builtin.MODELS,
-    "likelihood": builtin.LIKELIHOODS,
-    "dataset": {name: one.keys for name, one in builtin.DATASETS.items()},
-}
-"""Classes of keys of the pieces that have keys, by kind and name."""
-_MOST_DIFFERENCES = 6
+Values = Mapping[str, Any]
+"""Keys with values; unless said otherwise flat, as `{"sampler.step_size": 0.1}`."""
 Config = ml_collections.FrozenConfigDict
 """Configuration of a run, with all of its keys."""
-_MAPPINGS = ("column_types",)
-"""Keys whose value may be a mapping."""
+_MOST_DIFFERENCES = 6
 
 
 class Part(NamedTuple):
@@ -56,7 +40,7 @@ class Part(NamedTuple):
     fields: Mapping[str, Key]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Run:
     """A checked configuration.
 
@@ -66,18 +50,16 @@ class Run:
         notes: Decisions that were made for the user, a line each.
     """
 
-    values: Mapping[str, Any]
+    values: Values
     parts: Sequence[Part] = ()
     notes: Sequence[str] = ()
 
     @functools.cached_property
     def config(self) -> ml_collections.FrozenConfigDict:
         """The values as blocks: `config.sampler.step_size`."""
-        nested: dict[str, Any] = {}
-        for name, value in self.values.items():
-            block, _, last = name.rpartition(".")
-            (nested.setdefault(block, {}) if block else nested)[last] = value
-        return ml_collections.FrozenConfigDict(nested)
+        config = _with_blocks(self.values)
+        config.update_from_flattened_dict(dict(self.values))
+        return ml_collections.FrozenConfigDict(config)
 
 
 def default_config() -> ml_collections.ConfigDict:
@@ -85,7 +67,12 @@ def default_config() -> ml_collections.ConfigDict:
 
     A run has the default of each key that is not set; `--print_config` shows them.
     """
-    blocks = sorted({name.partition(".")[0] for name in all_fields() if "." in name})
+    return _with_blocks(all_fields())
+
+
+def _with_blocks(names: Iterable[str]) -> ml_collections.ConfigDict:
+    """Empty blocks for keys in blocks."""
+    blocks = sorted({name.partition(".")[0] for name in names if "." in name})
     return ml_collections.ConfigDict({one: {} for one in blocks}, type_safe=False)
 
 
@@ -97,22 +84,19 @@ def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
     """
     if not hasattr(config, "items"):
         raise InputError(
-            f"config is a {type(config).__name__}, {in_one_line(repr(config), 60)}; give keys with "
-            "their values, such as {'num_epochs': 10}, or what ensemble.default_config() returns"
+            f"config is {in_one_line(repr(config), 60)}; give keys with their values, such as "
+            "{'num_epochs': 10}, or what ensemble.default_config() returns"
         )
     flat: dict[str, Any] = {}
     for name, value in config.items():
-        full = f"{prefix}{name}"
-        if isinstance(value, Mapping | ml_collections.ConfigDict) and full not in _MAPPINGS:
-            flat |= flatten(value, f"{full}.")
+        if hasattr(value, "items") and name != "column_types":  # Whose value may be a mapping.
+            flat |= flatten(value, f"{prefix}{name}.")
         else:
-            flat[full] = as_json(value)
+            flat[f"{prefix}{name}"] = as_json(value)
     return flat
 
 
-def build(
-    config: Any, overrides: Mapping[str, Any] | None = None, *, is_stored: bool = False
-) -> Run:
+def build(config: Any, overrides: Values | None = None, *, is_stored: bool = False) -> Run:
     """Checks a configuration and completes it with defaults.
 
     Args:
@@ -132,7 +116,7 @@ def build(
     file, ours = (by_path(one, is_stored=is_stored) for one in (config, overrides or {}))
     faults = []
     for one in (file, ours):  # What cannot be loaded is left out, so that the rest is checked too.
-        for kind in [name for name in _KEYS if name in one]:
+        for kind in WITH_KEYS.keys() & one:
             try:
                 keys_of(kind, one[kind])
             except InputError as error:
@@ -144,7 +128,7 @@ def build(
     former = fields_for(file)
     swapped = [
         one
-        for one in _KEYS.keys() & ours
+        for one in WITH_KEYS.keys() & ours
         if ours[one] != file.get(one, getattr(former.get(one), "default", None))
     ]
     dropped = [
@@ -163,54 +147,40 @@ def build(
         samples = trait("method", values["method"], "requires_prior")
         prior = trait("task", values["task"], "default_prior")
         values["prior"] = prior if samples else builtin.NONE
-    notes = _only_here(values)
+    notes = [
+        f"config.{name}={values[name]!r} exists in this process only. For other processes put it "
+        f"in a file and set config.{name}='file.py:Name', or give it to `ensemble.load`."
+        for name in KINDS
+        if re.match(r"__main__:|.*:.*<", values.get(name) or "")
+    ]
     if dropped:
         notes.insert(0, f"Dropped keys that this run does not use: {', '.join(dropped)}.")
     run = Run({name: as_json(one) for name, one in values.items()}, parts, notes)
-    problems += _misplaced(given, run)
+    problems += [_misplaced(name, given[name], run) for name in given if name not in values]
     refuse(problems or _broken_rules(run))
     return run
 
 
 def _broken_rules(run: Run) -> list[str]:
     """Lines on values that cannot be used together."""
-    method = run.values["method"]
     task = run.values["task"]
     lines = []
-    if task in builtin.TASKS and task not in trait("method", method, "tasks"):
-        able = [name for name, one in builtin.METHODS.items() if task in one.tasks]
+    if task in builtin.TASKS.names and task not in trait("method", run.config.method, "tasks"):
+        able = [name for name, one in builtin.METHODS.keys.items() if task in one.tasks]
         lines.append(
-            f"config.method={method!r} must be {listed(able, separator=' or ')} for "
+            f"config.method={run.config.method!r} must be {listed(able, separator=' or ')} for "
             f"config.task={task!r}"
         )
-    for part in run.parts:
-        for cls in part.cls.__mro__:
-            for is_broken, line in vars(cls).get("config_rules", ()):
-                if is_broken(part.cls, run.config):
-                    lines.append(line.format(run.config))
-    return lines
+    rules = [
+        rule
+        for part in run.parts
+        for cls in part.cls.__mro__
+        for rule in vars(cls).get("config_rules", ())
+    ]
+    return lines + [line.format(run.config) for is_broken, line in rules if is_broken(run.config)]
 
 
-def by_path(config: Any, *, is_stored: bool = False) -> dict[str, Any]:
-    """Returns a configuration, flat, whose pieces are names or paths, and loaded.
-
-    Args:
-        config: Keys with values, nested or flat; pieces may be objects.
-        is_stored: As of `build`.
-
-    Raises:
-        InputError: A piece cannot be loaded.
-    """
-    return {
-        name: _as_text(name, value, is_stored)
-        for name, value in flatten(config).items()
-        if not (value is None and name in _KEYS)  # Then the default counts.
-    }
-
-
-def checked(
-    config: Any, overrides: Mapping[str, Any] | None = None
-) -> ml_collections.FrozenConfigDict:
+def checked(config: Any, overrides: Values | None = None) -> ml_collections.FrozenConfigDict:
     """The configuration of `build`, whose notes are logged."""
     run = build(config, overrides)
     log_notes(run)
@@ -232,30 +202,46 @@ def refuse(problems: Sequence[str]) -> None:
         raise InputError(f"{len(problems)} settings are wrong: {lines}")
 
 
-def _as_text(name: str, value: Any, is_stored: bool) -> Any:
-    """The value of a key; an object becomes its path, and a path is imported."""
+def by_path(config: Any, *, is_stored: bool = False) -> dict[str, Any]:
+    """Returns a configuration, flat, whose pieces are names or paths, and loaded.
 
-    def load(path: str) -> str:
+    Args:
+        config: Keys with values, nested or flat; pieces may be objects.
+        is_stored: As of `build`.
+
+    Raises:
+        InputError: A piece cannot be loaded.
+    """
+
+    def load(name: str, path: str) -> str:
         module, _, attribute = path.rpartition(":")
         if module.endswith(".py") and not is_stored:
             path = f"{pathlib.Path(module).expanduser().resolve()}:{attribute}"
-        own = name if is_stored else ""  # What stands in for a piece does so in workdirs alone.
-        pieces.find(path, f"config.{name}={path!r}", own, trust=not is_stored)
+        pieces.find(path, f"config.{name}={path!r}", name, trust=not is_stored)
         return path
 
-    if name == "prior" and isinstance(value, str):
-        return re.sub(
-            r"[\w.:/-]+(?=\()", lambda one: load(one[0]) if is_path(one[0]) else one[0], value
-        )
-    if name not in _KINDS or value is None:
-        return value
-    if not isinstance(value, str):
-        return pieces.path_of(value)
-    if value.lower() == "none" and name not in _KEYS:
-        return None
-    known = named({**_KINDS[name].names, **builtin.TASK_OF_MODELS}, value)
-    is_own = is_source(value) if name == "dataset" else is_path(value)
-    return load(value) if is_own and not known else value
+    found = {}
+    for name, value in flatten(config).items():
+        if name == "prior" and isinstance(value, str):
+            families = filter(is_path, re.findall(r"[\w.:/-]+(?=\()", value))
+            for family in dict.fromkeys(families):
+                value = value.replace(f"{family}(", f"{load(name, family)}(")
+        elif name in KINDS and value is not None:
+            if not isinstance(value, str):
+                value = pieces.path_of(value)
+            elif value.lower() == "none" and name not in WITH_KEYS:
+                value = None
+            elif _is_own(name, value):
+                value = load(name, value)
+        if value is not None or name not in WITH_KEYS:  # Else the default counts.
+            found[name] = value
+    return found
+
+
+def _is_own(kind: str, value: str) -> bool:
+    """Whether a value is the path of a user's piece, and no name such as `csv:data.csv`."""
+    is_own = is_source(value) if kind == "dataset" else is_path(value)
+    return is_own and not named({**KINDS[kind].names, **builtin.TASK_OF_MODELS}, value)
 
 
 def is_source(name: str) -> bool:
@@ -276,34 +262,34 @@ def keys_of(kind: str, value: Any) -> type:
     Raises:
         InputError: It is unknown, or cannot be loaded.
     """
-    if name := named(_KINDS[kind].names, value):
-        return _KEYS[kind].get(name, object)
+    if name := named(KINDS[kind].names, value):
+        return KINDS[kind].keys.get(name, object)
     of_task = kind == "model" and named(builtin.TASK_OF_MODELS, value)
     if of_task or value == builtin.AUTO or (kind == "dataset" and not is_source(value)):
         return object
-    piece = _KINDS[kind].load(value)
+    piece = KINDS[kind].load(value)
     keys = getattr(piece, "keys", piece)
     return keys if isinstance(keys, type) else object
 
 
 def _part(kind: str, value: Any) -> Part:
     cls = keys_of(kind, value)
-    prefix = ""
-    if kind in ("model", "likelihood"):  # The last word of a path; of an object, of its class.
-        prefix = re.findall(r"\w+", re.sub(r" object( \d+)?>$", "", value))[-1].lower() + "."
-    return Part(f"config.{kind}={value}", cls, fields_of(cls, prefix))
+    block = ""
+    if kind in ("model", "likelihood"):  # The last word of a path.
+        block = re.findall(r"\w+", value)[-1].lower()
+    return Part(f"config.{kind}={value}", cls, fields_of(cls, block))
 
 
 _EVERY = Part("every run", builtin.EveryRun, fields_of(builtin.EveryRun))
 
 
-def _parts(values: Mapping[str, Any]) -> list[Part]:
-    """The pieces of a run, by some or all of its flat values."""
+def _parts(values: Values) -> list[Part]:
+    """The pieces of a run, by some or all of its values."""
     task = _part("task", task_of(values))
     parts = [_EVERY, task, _part("method", values.get("method", builtin.EveryRun.method))]
     for name, field in task.fields.items():
-        if field.kind in _KEYS:
-            parts.append(_part(name, values.get(name, field.default)))
+        if name in WITH_KEYS and (value := values.get(name, field.default)):
+            parts.append(_part(name, value))
     return parts
 
 
@@ -311,8 +297,8 @@ def _fields(parts: Iterable[Part]) -> dict[str, Key]:
     return {name: one for part in parts for name, one in part.fields.items()}
 
 
-def fields_for(values: Mapping[str, Any]) -> dict[str, Key]:
-    """The keys of a run, by some or all of its flat values.
+def fields_for(values: Values) -> dict[str, Key]:
+    """The keys of a run, by some or all of its values.
 
     Raises:
         InputError: A piece is unknown.
@@ -320,7 +306,7 @@ def fields_for(values: Mapping[str, Any]) -> dict[str, Key]:
     return _fields(_parts(values))
 
 
-def settings(kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
+def settings(kind: str, config: Values) -> dict[str, Any]:
     """The keys of a network or likelihood, for its code.
 
     Args:
@@ -350,8 +336,8 @@ def trait(kind: str, value: str, name: str) -> Any:
     return getattr(keys_of(kind, value), name, getattr(base, name, None))
 
 
-def task_of(values: Mapping[str, Any]) -> str:
-    """Name of the task of a run, from some or all of its flat values.
+def task_of(values: Values) -> str:
+    """Name of the task of a run, from some or all of its values.
 
     Raises:
         InputError: The method is unknown.
@@ -364,80 +350,63 @@ def task_of(values: Mapping[str, Any]) -> str:
     return "distillation" if values.get("teacher") else str(able[0])
 
 
-def predicts(config: Mapping[str, Any]) -> bool:
-    """Whether a run leaves an ensemble that predicts examples."""
+def predicts(config: Values) -> bool:
+    """Whether a run, by its configuration, leaves an ensemble that predicts examples."""
     task = task_of(flatten(config))
     return bool(trait("method", config["method"], "result") and trait("task", task, "restore"))
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Returns 'key: old -> new' of each key of a run that differs and may not.
+def differences(old: Values, new: Values) -> list[str]:
+    """Returns 'key: old -> new' of keys of a run that differ and may not, six at most.
 
     Args:
-        old: Every key of a run.
+        old: Every key of a run, nested or flat.
         new: Every key of another.
     """
-    before = flatten(old)
-    after = flatten(new)
-    may_change = {name for name, one in fields_for(after).items() if one.may_change}
-    names = sorted(before | after, key=lambda name: (name not in _KEYS, name))
-    return [  # Of other pieces the keys are others, too: the first few say it.
+    before, after = (flatten(one) for one in (old, new))
+    fixed = [name for name, one in fields_for(after).items() if not one.may_change]
+    names = [*WITH_KEYS, *fixed, *before]  # Of other pieces the keys are others, too.
+    return [
         f"{name}: {before.get(name)!r} -> {after.get(name)!r}"
-        for name in names
-        if before.get(name) != after.get(name) and name not in may_change
+        for name in dict.fromkeys(names)
+        if before.get(name) != after.get(name) and (name in fixed or name not in after)
     ][:_MOST_DIFFERENCES]
 
 
 # Values and mistakes.
 
 
-def _read(given: Mapping[str, Any], fields: Mapping[str, Key]) -> tuple[dict[str, Any], list[str]]:
+def _read(given: Values, fields: Mapping[str, Key]) -> tuple[dict[str, Any], list[str]]:
     """The value of each key, and the mistakes."""
     values = {}
     problems = []
     for name, field in fields.items():
         value = given.get(name, field.default)
-        kind = _KINDS.get(name)
         try:
             values[name] = read(field, value)
-            if kind is not None and name not in _KEYS and value is not None and value not in kind:
-                problems.append(kind.unknown(value))
+            if name in KINDS.keys() - WITH_KEYS and value is not None and value not in KINDS[name]:
+                problems.append(KINDS[name].unknown(value))
         except ValueError as error:
             problems.append(f"config.{name}={_quoted(value)} {error}")
             values[name] = field.default  # So that the rest is checked too.
     return values, problems
 
 
-def _misplaced(given: Mapping[str, Any], run: Run) -> list[str]:
-    """Lines on unknown keys, and on those of pieces that the run does not have."""
-    instead = dict(builtin.REMEDIES)
-    for part in run.parts:
-        instead.update(getattr(part.cls, "instead", {}))
-    lines = []
-    for name in [one for one in given if one not in run.values]:
-        if name not in all_fields():
-            lines.append(unknown_key(name, run.values))
-            continue
-        kind, *names = owners(name)
-        owner = f"config.{kind}={listed([*map(repr, names)])}"
-        if kind not in run.values:
-            kind = "method"
-        remedy = f"; {instead[name]}" if name in instead else ""
-        lines.append(
-            f"config.{name}={_quoted(given[name])} is for {owner}, and this run has "
-            f"config.{kind}={run.values[kind]!r}: remove it{remedy}"
-        )
-    return lines
-
-
-def _only_here(values: Mapping[str, Any]) -> list[str]:
-    """Notes on pieces that no other process can import."""
-    return [
-        f"config.{name}={values[name]!r} exists in this process only. For other processes put it "
-        f"in a file and set config.{name}='file.py:Name', or give it to `ensemble.load`."
-        for name in _KINDS
-        if re.match(r"__main__:|.*:.*<", values.get(name) or "")
-    ]
+def _misplaced(name: str, value: Any, run: Run) -> str:
+    """The line on a key that is unknown, or of a piece that the run does not have."""
+    if name not in all_fields():
+        return unknown_key(name, run.values)
+    having = [(kind, one) for kind, one, part in all_parts() if name in part.fields]
+    kind = having[0][0]
+    owner = f"config.{kind}={listed([repr(one) for its, one in having if its == kind])}"
+    if kind not in run.values:
+        kind = "method"
+    reasons = [getattr(part.cls, "instead", {}).get(name) for part in run.parts]
+    remedy = next((f"; {one}" for one in reasons if one), "")
+    return (
+        f"config.{name}={_quoted(value)} is for {owner}, and this run has "
+        f"config.{kind}={run.values[kind]!r}: remove it{remedy}"
+    )
 
 
 def _quoted(value: Any) -> str:
@@ -452,31 +421,22 @@ def _quoted(value: Any) -> str:
 
 
 @functools.cache
-def all_parts() -> Mapping[tuple[str, str], Part]:
-    """Every built-in piece that has keys, by kind and name."""
-    of_kinds = {(kind, name): _part(kind, name) for kind, names in _KEYS.items() for name in names}
-    return {("run", "every"): _EVERY, **of_kinds}
+def all_parts() -> Sequence[tuple[str, str, Part]]:
+    """Kind, name and part of every built-in piece that has keys."""
+    every = [
+        (kind, name, _part(kind, name)) for kind, one in WITH_KEYS.items() for name in one.keys
+    ]
+    return [("run", "every", _EVERY), *every]
 
 
 @functools.cache
 def all_fields() -> Mapping[str, Key]:
     """Every key of every built-in piece; of a key that several have, the first."""
-    result: dict[str, Key] = {}
-    for part in all_parts().values():
-        result |= {name: one for name, one in part.fields.items() if name not in result}
-    return result
-
-
-def owners(name: str) -> tuple[str, ...]:
-    """Kind and names of the built-in pieces that have a key."""
-    having = [place for place, part in all_parts().items() if name in part.fields]
-    kind = min(having, key=lambda place: place[0] not in ("method", "model"))[0]
-    return kind, *(one for its, one in having if its == kind)
+    return _fields(part for _, _, part in reversed(all_parts()))
 
 
 def unknown_key(name: str, own: Iterable[str] = ()) -> str:
     """The message for an unknown key, with the nearest known ones, or with the keys of a block."""
-    known = {*all_fields(), *own}
     usual = {bool: True, int: 2}
     inner = [
         f"config.{one}={key.default or usual.get(key.type, '...')}"
@@ -485,6 +445,28 @@ def unknown_key(name: str, own: Iterable[str] = ()) -> str:
     ]
     if inner:
         return f"config.{name} is a block of keys and takes no value itself; set {', '.join(inner)}"
-    close = difflib.get_close_matches(name, sorted(known), n=2)
+    close = difflib.get_close_matches(name, sorted({*all_fields(), *own}), n=2)
     hint = f"Did you mean config.{' or config.'.join(close)}?" if close else "See --print_config"
     return f"config.{name} is no key of the configuration. {hint}"
+
+
+def listing(run: Run) -> str:
+    """Returns every key of a run with its value, meaning and rule; and the notes.
+
+    Keys that differ from their default are marked.
+    """
+    lines = ["* differs from its default"]
+    for part in run.parts:
+        lines += ["", f"Keys of {part.title}:"] if part.fields else []
+        for name, field in part.fields.items():
+            value = run.values[name]
+            mark = " " if value == as_json(field.default) else "*"
+            changes = "; may change when the run is resumed" * field.may_change
+            lines.append(f"{mark} {name} = {shown(value)}")
+            lines.append(f"      {field.meaning}; {rule_of(field)}{changes}")
+    return "\n".join([*lines, "", *run.notes])
+
+
+def shown(value: object) -> str:
+    """A value, of which an empty text is seen."""
+    return "''" if value == "" else str(value)

@@ -1,6 +1,6 @@
-"""Keys of the built-in methods, networks, likelihoods, data and tasks.
+"""The built-in pieces of a run: the place of their code, and their keys.
 
-They are not beside their code, because that imports JAX: a mistake in a configuration is reported
+Keys are not beside the code, because that imports JAX: a mistake in a configuration is reported
 before. A key that several pieces share is declared once, in a class that theirs inherit.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from ensemble.config.keys import MAX_MEMBERS, key
-from ensemble.config.pieces import named
+from ensemble.config.pieces import Kind
 from ensemble.config.prior_text import NONE, read_prior
 
 declared = dataclass(frozen=True)
@@ -25,8 +25,8 @@ declared = dataclass(frozen=True)
 class EveryRun:
     """Keys of every run."""
 
-    method: str = key("deep_ensemble", "how members are trained or sampled", kind="method")
-    task: str | None = key(None, "what is learned; None: the model or data specify it", kind="task")
+    method: str = key("deep_ensemble", "how members are trained or sampled")
+    task: str | None = key(None, "what is learned; None: the model or data specify it")
     seed: int = key(0, "random seed; equal seeds give equal results", ge=0, le=2**32 - 1)
     num_devices: int | None = key(
         None, "devices to use; None: every core, or every accelerator", gt=0, may_change=True
@@ -44,7 +44,6 @@ class EveryRun:
     on_metrics: str | None = key(
         None,
         "function of a step and its metrics that is called as they are logged",
-        kind="on_metrics",
         may_change=True,
     )
 
@@ -62,23 +61,9 @@ def is_file(start: str) -> bool:
     return start.endswith(WEIGHTS_IN_FILES)
 
 
-_DURATION = "config.sampler.num_samples sets the duration, or sgmcmc.num_samples by batches"
-REMEDIES = {
-    "num_chains": "config.ensemble_size sets the number of members",
-    "ensemble_size": "config.num_chains sets the number of chains",
-    "num_epochs": _DURATION,
-    "num_steps": _DURATION,
-    "sampler.num_samples": "config.num_epochs, num_steps or sgmcmc.num_samples sets the duration",
-    "lr_schedule": "the method has a schedule of its own",
-    "weight_decay": "config.prior regularises the parameters",
-    "dtype": "half precision rounds more than log densities of neighbouring states differ",
-}
-"""What to do instead of keys that a run does not have."""
-
-
-Rule = tuple[Callable[[Any, Any], Any], str]
-"""Whether values cannot be used together, of a class of keys and the configuration; and the line,
-a template of `str.format` whose only argument is the configuration."""
+Rule = tuple[Callable[[Any], Any], str]
+"""Whether the values of a configuration cannot be used together; and the line, a template of
+`str.format` whose only argument is the configuration."""
 
 
 class Method:
@@ -87,19 +72,21 @@ class Method:
     Attributes:
         tasks: Names of the tasks that it can learn; the first is the default.
         requires_prior: Whether it samples a posterior.
+        code: Function that makes the method, `module:NAME`; empty: `create` of the module with its
+            name in `ensemble.methods`.
         result: Function that reads its ensemble from a workdir, `module:NAME`, called with the
             `ensemble.runtime.loading.Saved` of a run; empty if nothing predicts.
         is_exact: Whether its draws converge to the posterior.
         xla_flags: XLA flags by name that make its programs faster; a user's own have precedence.
         one_arena: Whether all threads share one arena of malloc, so that large temporaries take
             less memory; loops of small operations wait for each other.
-        instead: Inherited keys that the method does not have, each with the reason, and other
-            remedies than `REMEDIES`.
+        instead: Inherited keys that the method does not have, each with the reason or a remedy.
         config_rules: Its own `Rule`s; those of the classes that it inherits hold, too.
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("supervised",)
     requires_prior = False
+    code = ""
     result = "ensemble.runtime.loading:fitted"
     is_exact = True
     xla_flags: ClassVar[Mapping[str, str]] = {}
@@ -130,7 +117,6 @@ class Batches:
     function: str | None = key(
         None,
         "your own augmentation, applied after shift and flip",
-        kind="augment.function",
         block="augment",
     )
 
@@ -169,7 +155,7 @@ class Members(Method):
 class DeepEnsemble(Members, Batches):
     """Keys of deep ensembles; other members that learn by gradient descent have most of them."""
 
-    tasks: ClassVar[tuple[str, ...]] = ("supervised", "distillation")
+    tasks = ("supervised", "distillation")
     xla_flags = _OF_STEPS
 
     num_epochs: int | None = key(
@@ -178,11 +164,11 @@ class DeepEnsemble(Members, Batches):
     num_steps: int | None = key(
         None, "batches to learn; None: num_epochs sets the duration", ge=0, may_change=True
     )
-    optimizer: str = key("sgd", "optimizer", kind="optimizer")
+    optimizer: str = key("sgd", "optimizer")
     learning_rate: float = key(0.1, "peak of the learning rate", gt=0)
     momentum: float = key(0.9, "momentum of sgd; adam and adamw keep optax's b1 and b2", ge=0, lt=1)
     weight_decay: float = key(0.0, "decay of parameters: L2 for sgd and adam, else decoupled", ge=0)
-    lr_schedule: str = key("constant", "schedule of the learning rate", kind="lr_schedule")
+    lr_schedule: str = key("constant", "schedule of the learning rate")
     lr_warmup_fraction: float = key(
         0.05, "share of the steps in which warmup_cosine rises to the peak", ge=0, lt=1
     )
@@ -209,7 +195,7 @@ class DeepEnsemble(Members, Batches):
 
     config_rules = (
         (
-            lambda _, config: bool(config.num_epochs) == bool(config.num_steps),
+            lambda config: bool(config.num_epochs) == bool(config.num_steps),
             "config.num_epochs={0.num_epochs} and config.num_steps={0.num_steps}: set exactly one "
             "of the two",
         ),
@@ -253,11 +239,17 @@ class HyperEnsemble(Descent):
     )
 
 
-_OWN_SCHEDULE = {
-    **dict.fromkeys(("lr_schedule", "lr_warmup_fraction"), "the method has its own schedule"),
-    "early_stopping_epochs": "members learn to the end of the schedule",
-    "split_members": "a member is on one device",
-}
+def _without(**reasons: str) -> Mapping[str, str]:
+    """The value of `Method.instead`."""
+    return reasons
+
+
+_OWN_SCHEDULE = _without(
+    lr_schedule="the method has its own schedule",
+    lr_warmup_fraction="the method has its own schedule",
+    early_stopping_epochs="members learn to the end of the schedule",
+    split_members="a member is on one device",
+)
 
 
 @declared
@@ -307,11 +299,11 @@ _OF_ADAPTERS = (
 class _Estimators(Descent):
     """Keys of members of several estimators."""
 
-    instead: ClassVar[Mapping[str, str]] = {
-        "split_members": "the estimators of a member are on one device",
-        "label_smoothing": "estimators learn the labels as they are",
-        "init_from": "estimators start from random weights",
-    }
+    instead = _without(
+        split_members="the estimators of a member are on one device",
+        label_smoothing="estimators learn the labels as they are",
+        init_from="estimators start from random weights",
+    )
     num_estimators: int = key(4, "estimators of a member", ge=2, le=1024)
 
 
@@ -327,6 +319,7 @@ class BatchEnsemble(_Estimators):
 class PackedEnsemble(_Estimators):
     """Keys of packed ensembles, whose estimators divide the units."""
 
+    code = "ensemble.methods.batch_ensemble:create"
     result = "ensemble.methods.batch_ensemble:fitted"
     alpha: float = key(
         2.0,
@@ -349,11 +342,11 @@ class KFoldBagging(Descent):
     """Keys of k-fold bagging."""
 
     result = "ensemble.methods.batch_ensemble:fitted"
-    instead: ClassVar[Mapping[str, str]] = {
-        "clip_norm": "gradients are always clipped to a norm of 1",
-        "init_from": "given weights may have learned what members hold out",
-        "split_members": "a member is on one device",
-    }
+    instead = _without(
+        clip_norm="gradients are always clipped to a norm of 1",
+        init_from="given weights may have learned what members hold out",
+        split_members="a member is on one device",
+    )
     early_stopping_epochs: int = key(
         40, "epochs without a better loss on the rows held out after which a member ends", gt=0
     )
@@ -370,7 +363,7 @@ class KFoldBagging(Descent):
 
     config_rules = (
         (
-            lambda _, config: config.num_estimators > 1 and config.label_smoothing,
+            lambda config: config.num_estimators > 1 and config.label_smoothing,
             "config.label_smoothing={0.label_smoothing} is for single networks; set "
             "config.num_estimators={0.num_estimators} to 1, or remove it",
         ),
@@ -387,9 +380,6 @@ class Laplace(Members):
     """Keys of Laplace approximations."""
 
     result = "ensemble.methods.laplace:fitted"
-    instead: ClassVar[Mapping[str, str]] = {
-        "num_epochs": "the members are trained already, and see their data once",
-    }
     init_from: str = key("", "workdir of the trained members", inherits=False)
     batch_size: int = key(128, "examples of a member in a step", gt=0)
     num_draws: int = key(
@@ -444,6 +434,7 @@ class Chains(Method):
     """Keys of everything that samples the posterior of a network."""
 
     requires_prior = True
+    code = "ensemble.methods.chains:create"
 
     num_chains: int = key(4, "number of chains", gt=0, le=MAX_MEMBERS)
     max_draws_per_chain: int = key(
@@ -461,14 +452,14 @@ class Chains(Method):
         1.0, "divisor of the log likelihood; 1 is the Bayes posterior", gt=0
     )
 
-    config_rules: ClassVar[Sequence[Rule]] = (
+    config_rules = (
         (
-            lambda _, config: config.get("prior") == NONE,
+            lambda config: config.get("prior") == NONE,
             "config.method={0.method!r} samples a posterior, which config.prior='none' does not "
             "have; set it to such as 'normal(1)', or omit it for the default",
         ),
         (
-            lambda _, config: config.get("likelihood") == "quantiles",
+            lambda config: config.get("likelihood") == "quantiles",
             "config.likelihood='quantiles' has no density, which config.method={0.method!r} "
             "samples; use config.method='deep_ensemble', or a likelihood such as 'gaussian'",
         ),
@@ -483,9 +474,7 @@ class HMC(Chains, StopWhen):
     """Keys of the samplers whose steps see all the data."""
 
     one_arena = False
-    tasks: ClassVar[tuple[str, ...]] = ("supervised", "factorisation", "numpyro")
-    may_be_dense = True
-    """Whether the mass matrix may be dense, or of low rank."""
+    tasks = ("supervised", "factorisation", "numpyro")
     may_split = True
     """Whether parameters may stay on their shards, and are not joined to one vector."""
     tunes_at_once = False
@@ -516,24 +505,17 @@ class HMC(Chains, StopWhen):
 
     config_rules = (
         (
-            lambda _, config: config.sampler.thinning > config.sampler.num_samples,
+            lambda config: config.sampler.thinning > config.sampler.num_samples,
             "config.sampler.thinning={0.sampler.thinning} keeps none of "
             "config.sampler.num_samples={0.sampler.num_samples} draws; lower it",
         ),
         (
-            lambda cls, config: (
-                config.sampler.mass_matrix in ("low_rank", "dense") and not cls.may_be_dense
-            ),
-            "config.sampler.mass_matrix={0.sampler.mass_matrix!r} is for hmc and nuts; with "
-            "{0.method} use 'diagonal'",
-        ),
-        (
-            lambda _, config: config.init_from == MAP and config.sampler.mass_matrix != "kronecker",
+            lambda config: config.init_from == MAP and config.sampler.mass_matrix != "kronecker",
             "config.init_from='map' is for config.sampler.mass_matrix='kronecker'. Use 'prior', or "
             "a workdir",
         ),
         (  # Stan's: fewer draws say nothing about a mass.
-            lambda _, config: (
+            lambda config: (
                 config.sampler.mass_matrix in ("diagonal", "low_rank", "dense")
                 and config.sampler.num_warmup < 20
             ),
@@ -556,8 +538,10 @@ class AdjustedMCLMC(HMC):
     """Keys of adjusted MCLMC."""
 
     tasks = ("supervised", "numpyro")
-    may_be_dense = False
     may_split = False
+    mass_matrix: Literal["identity", "diagonal", "kronecker"] = _sampler(
+        "identity", "form of the mass matrix; kronecker is for logistic regression"
+    )
 
 
 @declared
@@ -588,6 +572,7 @@ _sgmcmc = functools.partial(key, block="sgmcmc")
 class SGLD(Chains, Batches):
     """Keys of SGLD."""
 
+    code = "ensemble.methods.sgmcmc:create"
     is_exact = False
     xla_flags = _OF_STEPS
     learning_rate: float = key(0.1, "peak of the learning rate", gt=0)
@@ -604,7 +589,7 @@ class SGLD(Chains, Batches):
 
     config_rules = (
         (
-            lambda _, config: config.sgmcmc.num_cycles > 1 and config.sgmcmc.schedule != "cyclical",
+            lambda config: config.sgmcmc.num_cycles > 1 and config.sgmcmc.schedule != "cyclical",
             "config.sgmcmc.num_cycles={0.sgmcmc.num_cycles} is for config.sgmcmc.schedule="
             "'cyclical', and this run has {0.sgmcmc.schedule!r}; set it to 1, or use 'cyclical'",
         ),
@@ -630,10 +615,8 @@ class RandomWalk(StopWhen):
     """Keys of random-walk Metropolis."""
 
     tasks = ("density",)
+    code = "ensemble.random_walk.method:create"
     result = ""
-    instead: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("dataset", "model"), "config.density is what is sampled"
-    )
     num_chains: int = key(4, "number of chains", gt=0)
     step_size: float = _sampler(
         1.0, "standard deviation of the moves when the warm-up starts", gt=0
@@ -650,12 +633,12 @@ class RandomWalk(StopWhen):
 
     config_rules = (
         (
-            lambda _, config: config.log_every_steps % 2,
+            lambda config: config.log_every_steps % 2,
             "config.log_every_steps={0.log_every_steps} must be even with config.method='rwm', for "
             "steps are taken in pairs",
         ),
         (
-            lambda _, config: (
+            lambda config: (
                 config.num_chains < 16 and (config.stop_when.r_hat or config.stop_when.ess)
             ),
             "config.stop_when needs 16 chains with config.method='rwm', whose errors are the "
@@ -664,7 +647,7 @@ class RandomWalk(StopWhen):
     )
 
 
-METHODS: Mapping[str, type[Method]] = {
+_METHODS = {
     "deep_ensemble": DeepEnsemble,
     "snapshot_ensemble": SnapshotEnsemble,
     "swag": SWAG,
@@ -683,6 +666,32 @@ METHODS: Mapping[str, type[Method]] = {
     "sghmc": SGHMC,
     "rwm": RandomWalk,
 }
+METHODS = Kind(
+    "method",
+    "method",
+    {name: one.code or f"ensemble.methods.{name}:create" for name, one in _METHODS.items()},
+    keys=_METHODS,
+)
+OPTIMIZERS = Kind(
+    "optimizer",
+    "optimizer",
+    {
+        "sgd": "ensemble.methods.optimizers:sgd",
+        "adam": "ensemble.methods.optimizers:adam",
+        "adamw": "ensemble.methods.optimizers:adamw",
+    },
+)
+SCHEDULES = Kind(
+    "lr_schedule",
+    "schedule",
+    {
+        "constant": "ensemble.methods.optimizers:constant",
+        "cosine": "ensemble.methods.optimizers:cosine",
+        "warmup_cosine": "ensemble.methods.optimizers:warmup_cosine",
+    },
+)
+AUGMENTATIONS = Kind("augment.function", "augmentation", {})
+CALLBACKS = Kind("on_metrics", "callback", {})
 
 # Networks and likelihoods. Their classes take the values as keyword arguments.
 
@@ -691,7 +700,7 @@ METHODS: Mapping[str, type[Method]] = {
 class Dropout:
     """The key of networks with dropout."""
 
-    dropout: float = key(0.0, "share of units that training drops", ge=0, lt=1)
+    dropout: float = key(0.0, "share of units that training drops", ge=0, lt=1, block="")
 
 
 NO_EMBEDDING = "none"
@@ -707,7 +716,7 @@ class MLP(Dropout):
     activation: Literal["relu", "tanh", "silu", "gelu"] = key(
         "relu", "activation of the hidden layers"
     )
-    embedding: Literal["none", "piecewise_linear", "periodic"] = key(
+    embedding: Literal["none", "piecewise_linear"] = key(
         NO_EMBEDDING, "embedding of each number of a table"
     )
     embedding_size: int = key(16, "numbers that a feature is mapped to", gt=0, le=1024)
@@ -721,11 +730,21 @@ class ViT(Dropout):
     patch: int = key(16, "side of the patches of images, pixels", gt=0)
 
 
-MODELS: Mapping[str, type] = {
-    **dict.fromkeys(("cnn", "lenet5", "resnet20"), Dropout),
-    "mlp": MLP,
-    "vit": ViT,
-}
+MODELS = Kind(
+    "model",
+    "network",
+    {
+        "cnn": "ensemble.networks.cnn:CNN",
+        "lenet5": "ensemble.networks.cnn:LeNet5",
+        "logistic_regression": "ensemble.networks.linen:LogisticRegression",
+        "mlp": "ensemble.networks.mlp:MLP",
+        "resnet20": "ensemble.networks.resnet:ResNet20",
+        "resnet50": "ensemble.networks.resnet:ResNet50",
+        "vit": "ensemble.networks.vit:ViT",
+        "matrix_factorisation": "ensemble.recommendation.factorisation:MatrixFactorisation",
+    },
+    keys={**dict.fromkeys(("cnn", "lenet5", "resnet20"), Dropout), "mlp": MLP, "vit": ViT},
+)
 
 
 @declared
@@ -749,7 +768,25 @@ class Quantiles:
     )
 
 
-LIKELIHOODS: Mapping[str, type] = {"mixture_of_gaussians": Mixture, "quantiles": Quantiles}
+LIKELIHOODS = Kind(
+    "likelihood",
+    "likelihood",
+    {
+        "categorical": "ensemble.likelihoods.classes:Categorical",
+        "bernoulli": "ensemble.likelihoods.classes:Bernoulli",
+        "gaussian": "ensemble.likelihoods.numbers:Gaussian",
+        "gaussian_homoscedastic": "ensemble.likelihoods.numbers:SharedGaussian",
+        "student_t": "ensemble.likelihoods.numbers:StudentT",
+        "laplace": "ensemble.likelihoods.numbers:Laplace",
+        "log_normal": "ensemble.likelihoods.numbers:LogNormal",
+        "mixture_of_gaussians": "ensemble.likelihoods.numbers:MixtureOfGaussians",
+        "poisson": "ensemble.likelihoods.counts:Poisson",
+        "negative_binomial": "ensemble.likelihoods.counts:NegativeBinomial",
+        "quantiles": "ensemble.likelihoods.quantiles:QuantileRegression",
+    },
+    ("from_data", "from_dict", "predictive"),
+    {"mixture_of_gaussians": Mixture, "quantiles": Quantiles},
+)
 AUTO = "auto"
 """The likelihood that is chosen by the column to learn."""
 LIKELIHOOD_OF = {"labels": "categorical", "targets": "gaussian"}
@@ -758,14 +795,18 @@ LIKELIHOOD_OF = {"labels": "categorical", "targets": "gaussian"}
 # Data.
 
 COLUMN_TYPES = ("number", "boolean", "date", "category", "drop")
+_COLUMN_TYPE = re.compile(rf"{'|'.join(COLUMN_TYPES)}|date:.*%.*|number:[.,]")
+"""A type, perhaps of texts in a form: `date:%d.%m.%Y` or `number:,`."""
 
 
-def column_types(value: Any, is_type: Callable[[str], bool] | None = None) -> dict[str, str]:
+def column_types(
+    value: Any, is_type: Callable[[str], Any] = _COLUMN_TYPE.fullmatch
+) -> dict[str, str]:
     """Returns types of columns by name, of a mapping, JSON, or `zip=category, id=drop`.
 
     Args:
         value: The mapping or text.
-        is_type: Tells types from other values; None: those of tables.
+        is_type: Tells types from other values; by default those of tables.
 
     Raises:
         ValueError: They are no such types.
@@ -776,29 +817,9 @@ def column_types(value: Any, is_type: Callable[[str], bool] | None = None) -> di
         parts = re.split(r",(?=[^=,]*=)", value)  # A comma may also be a decimal mark.
         value = dict(one.rsplit("=", 1) for one in parts)
     types = {str(name).strip(): str(one).strip() for name, one in value.items()}
-    if not all(map(is_type or is_column_type, types.values())):
+    if not all(map(is_type, types.values())):
         raise ValueError
     return types
-
-
-def is_column_type(value: str) -> bool:
-    """Whether it is a type, perhaps of texts in a form: `date:%d.%m.%Y` or `number:,`."""
-    kind, has_form, form = value.partition(":")
-    if has_form and kind in ("date", "number"):
-        return "%" in form if kind == "date" else form in (".", ",")
-    return value in COLUMN_TYPES
-
-
-def read_na_values(value: Any) -> tuple[str, ...]:
-    """Returns texts in lower case that mean a missing value, of a text with commas or a list.
-
-    Raises:
-        ValueError: They are no texts or numbers.
-    """
-    parts = value.split(",") if isinstance(value, str) else value
-    parts = parts if isinstance(parts, list | tuple) else [parts]
-    texts = (one if isinstance(one, str) else f"{one:.15g}" for one in parts)
-    return tuple(dict.fromkeys(text.strip().lower() for text in texts if text.strip()))
 
 
 def read_size(value: Any) -> int | str:
@@ -857,7 +878,6 @@ class Table(Vectors):
     na_values: tuple[str, ...] | None = key(
         None,
         "values that mean a missing one, besides empty texts and, among numbers, NA and the like",
-        read=read_na_values,
         rule="must be such as 'unknown, -999'",
     )
 
@@ -889,7 +909,6 @@ class DataForm(NamedTuple):
             `ensemble.data.source.Source`. Empty: splits are carved from `given`.
         keys: Class of its keys.
         input_shape: Shape of an example, if it is known before the data are loaded.
-        is_listed: Whether a user can name it.
         models: The only models that can learn it, if not every network can.
         can_resize: Whether it reads images one by one, and so can resize them.
         kind_of_target: Of tables, `module:NAME`, called as `kind_of_target(name, column)`; returns
@@ -901,47 +920,47 @@ class DataForm(NamedTuple):
     loader: str = ""
     keys: type = Vectors
     input_shape: tuple[int, ...] | None = None
-    is_listed: bool = True
     models: tuple[str, ...] = ()
     can_resize: bool = False
     kind_of_target: str = ""
     given: str = ""
 
 
-_S = "ensemble.data."
 _TABLE = DataForm(
-    _S + "tables.table:load_table",
+    "ensemble.data.tables.table:load_table",
     Table,
-    kind_of_target=_S + "tables.table:target_of_files",
+    kind_of_target="ensemble.data.tables.table:target_of_files",
 )
-_ARRAY_FILES = DataForm(given=_S + "data_forms:given_files")
-_IMAGE_SET = DataForm(_S + "tfds_sets:load_tfds", Vectors, (28, 28, 1))
+_ARRAY_FILES = DataForm(given="ensemble.data.data_forms:given_files")
+_IMAGE_SET = DataForm("ensemble.data.tfds_sets:load_tfds", Vectors, (28, 28, 1))
 _RATINGS = DataForm(
     "ensemble.recommendation.dataset:load_interactions", Ratings, models=("matrix_factorisation",)
 )
 
 DATASETS: Mapping[str, DataForm] = {
-    "digits": DataForm(_S + "digits:load_digits", Vectors, (8, 8, 1)),
+    "digits": DataForm("ensemble.data.digits:load_digits", Vectors, (8, 8, 1)),
     # Without their shape: neither is a set unlike the other, to tell it from.
-    "clutter": DataForm(_S + "clutter:load_clutter"),
-    "grouped_clutter": DataForm(_S + "clutter:load_clutter"),
+    "clutter": DataForm("ensemble.data.clutter:load_clutter"),
+    "grouped_clutter": DataForm("ensemble.data.clutter:load_clutter"),
     "mnist": _IMAGE_SET,
     "fashion_mnist": _IMAGE_SET,
     "kmnist": _IMAGE_SET,
     "cifar10": _IMAGE_SET._replace(input_shape=(32, 32, 3)),
-    "diabetes": DataForm(_S + "digits:load_diabetes"),
-    "arrays": DataForm(_S + "dataset:refuse_arrays", Table, is_listed=False),
+    "diabetes": DataForm("ensemble.data.digits:load_diabetes"),
+    "arrays": DataForm("ensemble.data.dataset:refuse_arrays", Table),
     "npz:PATH": _ARRAY_FILES,
-    "folder:PATH": DataForm(keys=Pictures, can_resize=True, given=_S + "folders:given_folder"),
+    "folder:PATH": DataForm(
+        keys=Pictures, can_resize=True, given="ensemble.data.folders:given_folder"
+    ),
     "csv:PATH": _TABLE,
     "parquet:PATH": _TABLE,
     "npy:FOLDER": _ARRAY_FILES,
-    "records:FOLDER": DataForm(given=_S + "records:given_records"),
+    "records:FOLDER": DataForm(given="ensemble.data.records:given_records"),
     "tfds:NAME": DataForm(
-        _S + "tfds_sets:load_tfds",
+        "ensemble.data.tfds_sets:load_tfds",
         Pictures,
         can_resize=True,
-        given=_S + "tfds_sets:given_tfds",
+        given="ensemble.data.tfds_sets:given_tfds",
     ),
     "ratings:FILE": _RATINGS,
     "movielens/1m-ratings": _RATINGS,
@@ -949,11 +968,6 @@ DATASETS: Mapping[str, DataForm] = {
     "watches:USERSxMOVIES": _RATINGS,
 }
 """By name, or by a prefix: what follows a colon is the user's."""
-
-
-def data_form_of(name: Any) -> str | None:
-    """Name in `DATASETS` of a data set, such as `csv:PATH`; None if it is unknown."""
-    return (named(DATASETS, name) or None) if isinstance(name, str) else None
 
 
 # Tasks.
@@ -971,7 +985,6 @@ class Task:
             are.
         given: `module:NAME`, called as `given(data)` with data of a program; returns an
             `ensemble.data.data_forms.Given`. Empty for the usual forms.
-        instead: As of `Method`.
         config_rules: As of `Method`.
     """
 
@@ -979,7 +992,6 @@ class Task:
     default_prior = "normal(1)"
     why_not_evaluated = ""
     given = ""
-    instead: ClassVar[Mapping[str, str]] = {}
     config_rules: ClassVar[Sequence[Rule]] = ()
 
 
@@ -992,7 +1004,7 @@ def _read_prior(value: Any) -> str:
 class OfData(Task):
     """Keys of tasks with data, a network and a prior."""
 
-    dataset: str = key("digits", "data set", kind="dataset")
+    dataset: str = key("digits", "data set")
     data_dir: str = key(
         "",
         "folder of prepared TFDS sets; else they are in $TFDS_DATA_DIR or ~/tensorflow_datasets",
@@ -1001,11 +1013,10 @@ class OfData(Task):
     train_on_all: bool = key(
         False, "whether the data for validation and calibration are learned too"
     )
-    model: str = key("cnn", "network", kind="model")
+    model: str = key("cnn", "network")
     likelihood: str = key(
         "categorical",
         "distribution of the target given the outputs; auto: by the column to learn of a table",
-        kind="likelihood",
     )
     prior: str | None = key(
         None, "prior of the parameters, by group; None: only samplers have one", read=_read_prior
@@ -1022,7 +1033,7 @@ class Supervised(OfData):
 
     config_rules = (
         (
-            lambda _, config: config.get("split_by") and config.train_on_all,
+            lambda config: config.get("split_by") and config.train_on_all,
             "config.split_by={0.split_by!r} has nothing to split with config.train_on_all=True; "
             "remove one of the two",
         ),
@@ -1037,7 +1048,7 @@ class Distillation(Supervised):
 
     config_rules = (
         (
-            lambda _, config: config.get("label_smoothing"),
+            lambda config: config.get("label_smoothing"),
             "config.label_smoothing={0.label_smoothing} is for labels, which config.teacher "
             "replaces; set it to 0",
         ),
@@ -1065,11 +1076,6 @@ class NumPyro(Task):
         "has sampled a model, which predicts no test split; its draws are in posterior.nc, for "
         "ArviZ"
     )
-    instead: ClassVar[Mapping[str, str]] = {
-        "dataset": "config.data names the file with the model's arguments",
-        "prior": "the model has its priors",
-        "likelihood": "the model has its likelihood",
-    }
     model: str = key("", "the model: numpyro:FILE.py:NAME")
     data: str = key(
         "", "file with the model's arguments by name, .json or .npz; empty: it takes none"
@@ -1077,13 +1083,13 @@ class NumPyro(Task):
 
     config_rules = (
         (
-            lambda _, config: config.get("posterior_temperature", 1) != 1,
+            lambda config: config.get("posterior_temperature", 1) != 1,
             "config.posterior_temperature={0.posterior_temperature} divides the likelihood of "
             "networks; config.model={0.model!r} has its own: remove it, and use "
             "numpyro.handlers.scale in the model",
         ),
         (
-            lambda _, config: "sampler" in config and config.sampler.mass_matrix == "kronecker",
+            lambda config: "sampler" in config and config.sampler.mass_matrix == "kronecker",
             "config.sampler.mass_matrix='kronecker' is for logistic regression; with "
             "config.model={0.model!r} use 'diagonal' or 'dense'",
         ),
@@ -1100,17 +1106,36 @@ class Density(Task):
     density: str = key(
         "gaussian_mixture",
         "log density, or your own as module:Name",
-        kind="density",
     )
 
 
-TASKS: Mapping[str, type[Task]] = {
-    "supervised": Supervised,
-    "distillation": Distillation,
-    "factorisation": Factorisation,
-    "numpyro": NumPyro,
-    "density": Density,
-}
+DENSITIES = Kind(
+    "density",
+    "density",
+    {
+        "gaussian_mixture": "ensemble.random_walk.densities:GAUSSIAN_MIXTURE",
+        "correlated_gaussian": "ensemble.random_walk.densities:CORRELATED_GAUSSIAN",
+    },
+    ("start", "check", "logdensity_fn", "num_dims"),
+)
+TASKS = Kind(
+    "task",
+    "task",
+    {
+        "supervised": "ensemble.tasks.supervised:create",
+        "distillation": "ensemble.tasks.distillation:create",
+        "factorisation": "ensemble.recommendation.factorisation:create",
+        "numpyro": "ensemble.numpyro_models.sample:create_task",
+        "density": "ensemble.random_walk.method:create_task",
+    },
+    keys={
+        "supervised": Supervised,
+        "distillation": Distillation,
+        "factorisation": Factorisation,
+        "numpyro": NumPyro,
+        "density": Density,
+    },
+)
 
 TASK_OF_MODELS = {
     "matrix_factorisation": "factorisation",
@@ -1118,3 +1143,19 @@ TASK_OF_MODELS = {
     "logdensity:FILE.py:NAME": "numpyro",
 }
 """Tasks that a value of `config.model` implies."""
+KINDS = {
+    one.key: one
+    for one in (
+        *(TASKS, METHODS, MODELS, LIKELIHOODS, OPTIMIZERS, SCHEDULES, AUGMENTATIONS, CALLBACKS),
+        DENSITIES,
+        Kind(
+            "dataset",
+            "data source",
+            {name: one.loader for name, one in DATASETS.items()},
+            keys={name: one.keys for name, one in DATASETS.items()},
+        ),
+    )
+}
+"""Kinds of pieces by the key that selects one."""
+WITH_KEYS = {name: one for name, one in KINDS.items() if one.keys}
+"""Kinds of pieces that have keys."""

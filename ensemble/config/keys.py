@@ -12,7 +12,6 @@ The annotation is the type of a key; `config.sampler.step_size` is in a block. A
 import dataclasses
 import functools
 import operator
-import types
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -23,8 +22,6 @@ MAX_MEMBERS = 2**20
 """Largest number of members or chains: each has its own scalars and entries in the report."""
 LARGEST = 1e15
 """Largest number: the squares of others leave float32."""
-_SHARED = ("dropout",)
-"""Keys of several networks, which have no name of a network in front."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,11 +37,9 @@ class Key:
         is_valid: Predicate of a value that was read.
         rule: Wording of the rule, if type and bounds do not express it.
         may_change: If True, a resumed run may have another value.
-        kind: Name of the kind of piece that the value selects, such as `method`.
         inherits: If False, the value of a config file is dropped if the command line changes the
             method.
-        block: Name of the block that the key is in, such as `sampler`.
-        name: In the configuration.
+        block: Name of the block that the key is in, such as `sampler`; None: that of its piece.
         type: Of its value, or of the values of a tuple.
         is_many: Whether the value is a tuple.
         choices: The possible values, if there are few.
@@ -54,13 +49,11 @@ class Key:
     meaning: str
     bounds: Mapping[str, float]
     read: Callable[[Any], Any] | None = None
-    is_valid: Callable[[Any], bool] | None = None
+    is_valid: Callable[[Any], Any] | None = None
     rule: str = ""
     may_change: bool = False
-    kind: str = ""
     inherits: bool = True
-    block: str = ""
-    name: str = ""
+    block: str | None = None
     type: Any = str
     is_many: bool = False
     choices: tuple[Any, ...] = ()
@@ -74,30 +67,35 @@ def key(default: Any, meaning: str, **properties: Any) -> Any:
 
 
 @functools.cache
-def fields_of(cls: type, prefix: str = "") -> dict[str, Key]:
-    """Keys of a class by full name; empty if it declares none."""
-    declared = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
-    absent = getattr(cls, "instead", ())
-    own = [one for one in declared if "key" in one.metadata and one.name not in absent]
-    hints = typing.get_type_hints(cls) if own else {}
+def fields_of(cls: type, block: str = "") -> dict[str, Key]:
+    """Keys of a class by full name; empty if it declares none.
+
+    Args:
+        cls: The class.
+        block: Name of the block of keys that declare none; empty: they are in no block.
+    """
     result = {}
+    declared = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
+    own = [one for one in declared if "key" in one.metadata]
+    hints = typing.get_type_hints(cls) if own else {}
     for one in own:
         about: Key = one.metadata["key"]
-        block = f"{about.block}." if about.block else prefix
-        name = one.name if one.name in _SHARED else block + one.name
-        result[name] = dataclasses.replace(about, name=name, **_shape(hints[one.name]))
+        place = block if about.block is None else about.block
+        name = f"{place}.{one.name}".lstrip(".")
+        if one.name not in getattr(cls, "instead", ()):
+            result[name] = dataclasses.replace(about, **_shape(hints[one.name]))
     return result
 
 
 def _shape(hint: Any) -> dict[str, Any]:
-    """What an annotation says of a key."""
+    """Properties of a key by its annotation."""
     origin = typing.get_origin(hint)
     args = typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        return _shape(next(one for one in args if one is not type(None)))
     if origin is typing.Literal:
         return {"choices": args}
-    return {"type": args[0], "is_many": True} if origin is tuple else {"type": hint}
+    if origin is tuple:
+        return {"type": args[0], "is_many": True}
+    return _shape(args[0]) if args else {"type": hint}  # Of `int | None` the first.
 
 
 # Values.
@@ -109,32 +107,32 @@ def read(field: Key, value: Any) -> Any:
     Raises:
         ValueError: The value is invalid; the message is the rule.
     """
-    is_none = isinstance(value, str) and value.lower() == "none" and field.type is not str
-    if value is None or (is_none and field.default is None):
+    if field.type is not str and str(value).lower() == "none":
+        value = None
+    if value is None:
         if field.default is not None:
             raise ValueError(f"must have a value; omit it for {field.default!r}")
         return None
     try:
-        result = field.read(value) if field.read else _typed(value, field)
+        result = field.read(value) if field.read else _typed(field, value)
+    except OverflowError as error:
+        raise ValueError(str(error)) from None
     except (ValueError, TypeError, AttributeError, LookupError) as error:
-        own = str(error) if field.read and not field.rule else rule_of(field)
-        raise ValueError(own) from None
-    for number in result if isinstance(result, tuple) else (result,):
-        if type(number) in (int, float):
-            _check_number(number, field)
+        raise ValueError((field.read and not field.rule and str(error)) or rule_of(field)) from None
     if field.is_valid is not None and not field.is_valid(result):
         raise ValueError(field.rule)
     return result
 
 
-def _typed(value: Any, field: Key) -> Any:
+def _typed(field: Key, value: Any) -> Any:
+    """A value of the key's type, within its bounds."""
     if field.is_many:
         parts = value.split(",") if isinstance(value, str) else value
         one = dataclasses.replace(field, is_many=False)
         return tuple(
-            _typed(part, one) for part in (parts if isinstance(parts, list | tuple) else [parts])
+            _typed(one, part) for part in (parts if isinstance(parts, list | tuple) else [parts])
         )
-    if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
+    if hasattr(value, "item"):
         value = value.item()  # A NumPy scalar.
     if isinstance(value, str) and field.type is not str:
         value = _TRUTHS[value.lower()] if field.type is bool else field.type(value)
@@ -142,30 +140,27 @@ def _typed(value: Any, field: Key) -> Any:
         value = float(value)
     if type(value) is not field.type or (field.choices and value not in field.choices):
         raise ValueError
+    if (most := _LARGEST.get(type(value))) and "le" not in field.bounds and value > most:
+        raise OverflowError(f"must be at most {most:.10g}")
+    if value != value or not all(_BOUNDS[one][0](value, at) for one, at in field.bounds.items()):
+        raise ValueError
     return value
 
 
 _TRUTHS = {"true": True, "false": False}
+_LARGEST = {int: MAX_STEPS, float: LARGEST}
 _WORDS = {
     int: ("a whole number", "whole numbers"),
     float: ("a number", "numbers"),
     str: ("text", "texts"),
     bool: ("True or False", "truth values"),
 }
-_BOUNDS: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
+_BOUNDS = {
     "gt": (operator.gt, "above"),
     "ge": (operator.ge, "at least"),
     "lt": (operator.lt, "below"),
     "le": (operator.le, "at most"),
 }
-
-
-def _check_number(value: float, field: Key) -> None:
-    most = MAX_STEPS if isinstance(value, int) else LARGEST
-    limits = {"le": most, **field.bounds}
-    if not all(_BOUNDS[one][0](value, limit) for one, limit in limits.items()):  # Nor NaN.
-        more = "" if "le" in field.bounds else f", and at most {most:.10g}"
-        raise ValueError(rule_of(field) + more)
 
 
 def rule_of(field: Key) -> str:

@@ -1,4 +1,4 @@
-"""Pieces of a run by name or path: where their code is. Importing this module imports none of it.
+"""Pieces of a run by name or path. Importing this module imports no code of a piece.
 
 The value of `config.method`, `.model`, `.likelihood` and the like is the name of a built-in piece,
 `package.module:Name`, `file.py:Name`, or in Python the class, function or object itself.
@@ -31,13 +31,15 @@ class Kind:
         key: Configuration key that selects one.
         noun: For messages.
         names: Code of the built-in pieces, `module:Name` by name.
-        has: Attributes of the code; without any it is callable.
+        has: Attributes of the code; by default it is callable.
+        keys: Classes that declare the keys of built-in pieces that have some.
     """
 
     key: str
     noun: str
     names: Mapping[str, str]
-    has: tuple[str, ...] = ()
+    has: tuple[str, ...] = ("__call__",)
+    keys: Mapping[str, type] = dataclasses.field(default_factory=dict)
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and (name in self.names or is_path(name))
@@ -52,17 +54,23 @@ class Kind:
             return resolve(self.names[name])
         if not is_path(name):
             raise InputError(self.unknown(name))
-        return self.check_made(name, find(name, f"config.{self.key}={name!r}"), "", self.has)
+        return self.check(name, find(name, f"config.{self.key}={name!r}", self.key), self.has)
 
-    def call(self, name: str, *arguments: Any, **options: Any) -> Any:
+    def call(self, name: str, *arguments: Any, has: Sequence[str] = ()) -> Any:
         """Calls the code of a piece; an error in a user's code becomes one line.
 
+        Args:
+            name: Name or path of the piece.
+            *arguments: Of the call.
+            has: Attributes that the result must have.
+
         Raises:
-            InputError: The piece cannot be loaded, or is a user's and fails.
+            InputError: The piece cannot be loaded, or is a user's and fails, or returns something
+                else.
         """
         code = self.load(name)
         try:
-            return code(*arguments, **options)
+            return self.check(name, code(*arguments), has)
         except InputError:
             raise
         except Exception as error:  # A user's program may raise anything.
@@ -81,23 +89,17 @@ class Kind:
             "file.py:Name"
         )
 
-    def check_made(self, name: str, made: Any, wanted: str, has: Sequence[str] = ()) -> Any:
-        """Returns the code of a piece, or what it has made, if it is usable.
-
-        Args:
-            name: Name or path of the piece.
-            made: Its code, or what that has returned.
-            wanted: Description of what must be returned, for the message; empty: it is the code.
-            has: Attributes that are required; without any it must be callable.
+    def check(self, name: str, made: Any, has: Sequence[str]) -> Any:
+        """Returns the code of a piece, or its result, if it has some attributes.
 
         Raises:
             InputError: An attribute is missing.
         """
-        lacks = [one for one in has or ("__call__",) if not hasattr(made, one)]
-        if lacks:
-            given = f"a {type(made).__name__}, which lacks {', '.join(lacks)}"
-            rest = f"returns {given}; it must return {wanted}" if wanted else f"is {given}"
-            raise InputError(f"the {self.noun} {shown(name)} {rest}")
+        if lacks := [one for one in has if not hasattr(made, one)]:
+            raise InputError(
+                f"the {self.noun} {shown(name)} is, or returns, a {type(made).__name__}, which "
+                f"lacks {', '.join(lacks)}"
+            )
         return made
 
 
@@ -133,9 +135,7 @@ _GIVEN: dict[str, Any] = {}
 _trusts = False
 """Whether a path of a workdir may be imported."""
 _stand_ins: Mapping[str, Any] = {}
-"""Pieces, by key, that the caller gives in place of those that a workdir names."""
-_lent: dict[str, Any] = {}
-"""The same by the paths that the workdir names, as long as it is opened."""
+"""Pieces, by key, that the caller gives in place of those whose paths a workdir names."""
 
 
 def path_of(piece: Any) -> str:
@@ -145,8 +145,8 @@ def path_of(piece: Any) -> str:
     Objects have numbers, and lambdas digests of their code.
     """
     named = piece if hasattr(piece, "__qualname__") else type(piece)
-    module = named.__module__
     name = named.__qualname__ if named is piece else f"<{named.__qualname__} object>"
+    module = named.__module__
     if name.endswith("<lambda>"):  # The same code is the same run.
         code = piece.__code__
         name += f" {zlib.crc32(code.co_code + repr((code.co_names, code.co_consts)).encode()):08x}"
@@ -186,15 +186,14 @@ def trusting(trust: bool, **given: Any) -> Iterator[None]:
         trust: If True, the paths that workdirs name are imported.
         **given: Pieces by key, such as `model`, which are used for the paths that workdirs name.
     """
-    global _trusts, _stand_ins, _lent
-    before = _trusts, _stand_ins, _lent
+    global _trusts, _stand_ins
+    before = _trusts, _stand_ins
     _trusts = trust or _trusts
     _stand_ins = {key: one for key, one in given.items() if one is not None}
-    _lent = {}
     try:
         yield
     finally:
-        _trusts, _stand_ins, _lent = before
+        _trusts, _stand_ins = before
 
 
 def find(path: str, what: str, key: str = "", *, trust: bool = False) -> Any:
@@ -210,9 +209,7 @@ def find(path: str, what: str, key: str = "", *, trust: bool = False) -> Any:
         InputError: It was neither given nor imported and may not be, or importing it fails.
     """
     if key in _stand_ins:
-        _lent[path] = _stand_ins[key]
-    if path in _lent:
-        return _lent[path]
+        return _stand_ins[key]
     if path not in _GIVEN:
         module, _, name = path.rpartition(":")
         there = _loaded(module)
@@ -231,11 +228,9 @@ given_or_imported = functools.partial(find, trust=True)
 
 
 def _imported(module: str, name: str, what: str) -> Any:
-    file = pathlib.Path(module)
-    if module.endswith(".py") and not file.is_file():
-        raise InputError(f"{what}: there is no file {file.absolute()}")
+    load = module_of_file if module.endswith(".py") else importlib.import_module
     try:
-        there = module_of_file(file) if module.endswith(".py") else importlib.import_module(module)
+        there = load(module)
     except (Exception, SystemExit) as error:  # A user's program may raise anything.
         raise InputError(
             f"{what} cannot be loaded: importing it failed {in_own_code(error)}"
@@ -280,17 +275,17 @@ def _module_name(module: str) -> str:
     return str(pathlib.Path(module).expanduser().resolve()) if module.endswith(".py") else module
 
 
-def module_of_file(file: pathlib.Path) -> Any:
+def module_of_file(file: str | os.PathLike[str]) -> Any:
     """Imports a Python file, once; its name in `sys.modules` is its full path."""
-    name = _module_name(str(file))
+    name = _module_name(os.fspath(file))
     if name not in sys.modules:
-        folder = os.path.dirname(name)
+        code = compile(pathlib.Path(name).read_bytes(), name, "exec", dont_inherit=True)
         module = types.ModuleType(name)
         module.__file__ = name
         sys.modules[name] = module  # As dataclasses and their annotations expect.
+        folder = os.path.dirname(name)
         sys.path.insert(0, folder)  # Modules of its folder come first, as in a Python program,
         try:
-            code = compile(pathlib.Path(name).read_bytes(), name, "exec", dont_inherit=True)
             exec(code, vars(module))
         except BaseException:
             del sys.modules[name]
@@ -300,99 +295,3 @@ def module_of_file(file: pathlib.Path) -> Any:
             if folder not in sys.path:  # and later last: its functions may import, too.
                 sys.path.append(folder)
     return sys.modules[name]
-
-
-# Built-in pieces.
-
-_M = "ensemble.methods."
-METHODS = Kind(
-    "method",
-    "method",
-    {
-        **{
-            one: f"{_M}{one}:create"
-            for one in (
-                *("deep_ensemble", "snapshot_ensemble", "swag", "mc_dropout", "batch_ensemble"),
-                *("hyper_ensemble", "kfold_bagging", "laplace"),
-            )
-        },
-        "packed_ensemble": _M + "batch_ensemble:create",
-        **dict.fromkeys(
-            ("hmc", "nuts", "mclmc", "adjusted_mclmc", "parallel_tempering"), _M + "chains:create"
-        ),
-        **dict.fromkeys(("sgld", "sghmc"), _M + "sgmcmc:create"),
-        "rwm": "ensemble.random_walk.method:create",
-    },
-)
-_N = "ensemble.networks."
-MODELS = Kind(
-    "model",
-    "network",
-    {
-        "cnn": _N + "cnn:CNN",
-        "lenet5": _N + "lenet5:LeNet5",
-        "logistic_regression": _N + "logistic_regression:LogisticRegression",
-        "mlp": _N + "mlp:MLP",
-        "resnet20": _N + "resnet:ResNet20",
-        "resnet50": _N + "resnet50:ResNet50",
-        "vit": _N + "vit:ViT",
-        "matrix_factorisation": "ensemble.recommendation.factorisation:MatrixFactorisation",
-    },
-)
-_L = "ensemble.likelihoods."
-LIKELIHOODS = Kind(
-    "likelihood",
-    "likelihood",
-    {
-        "categorical": _L + "classes:Categorical",
-        "bernoulli": _L + "classes:Bernoulli",
-        "gaussian": _L + "numbers:Gaussian",
-        "gaussian_homoscedastic": _L + "numbers:SharedGaussian",
-        "student_t": _L + "numbers:StudentT",
-        "laplace": _L + "numbers:Laplace",
-        "log_normal": _L + "numbers:LogNormal",
-        "mixture_of_gaussians": _L + "numbers:MixtureOfGaussians",
-        "poisson": _L + "counts:Poisson",
-        "negative_binomial": _L + "counts:NegativeBinomial",
-        "quantiles": _L + "quantiles:QuantileRegression",
-    },
-    ("from_data", "from_dict", "predictive"),
-)
-_P = "ensemble.priors.families:"
-PRIORS = Kind(
-    "prior",
-    "prior",
-    {
-        "normal": _P + "Normal",
-        "laplace": _P + "Laplace",
-        "student_t": _P + "StudentT",
-        "correlated_normal": _P + "CorrelatedNormal",
-    },
-)
-_O = "ensemble.methods.optimizers:"
-OPTIMIZERS = Kind("optimizer", "optimizer", {one: _O + one for one in ("sgd", "adam", "adamw")})
-SCHEDULES = Kind(
-    "lr_schedule",
-    "schedule",
-    {one: _O + one for one in ("constant", "cosine", "warmup_cosine")},
-)
-_D = "ensemble.random_walk.densities:"
-DENSITIES = Kind(
-    "density",
-    "density",
-    {one: _D + one.upper() for one in ("gaussian_mixture", "correlated_gaussian")},
-    ("start", "check", "logdensity_fn", "num_dims"),
-)
-AUGMENTATIONS = Kind("augment.function", "augmentation", {})
-CALLBACKS = Kind("on_metrics", "callback", {})
-TASKS = Kind(
-    "task",
-    "task",
-    {
-        "supervised": "ensemble.tasks.supervised:create",
-        "distillation": "ensemble.tasks.distillation:create",
-        "factorisation": "ensemble.recommendation.factorisation:create",
-        "numpyro": "ensemble.numpyro_models.sample:create_task",
-        "density": "ensemble.random_walk.method:create_task",
-    },
-)

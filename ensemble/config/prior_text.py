@@ -2,8 +2,7 @@
 
     config.prior = "normal(1)"                              # on every parameter
     config.prior = "*bias=normal(1), *kernel=normal(1.4/sqrt(fan_in))"
-    config.prior = "Dense_0/*=laplace(0.1), *=normal(1)"
-    config.prior = "Conv_*/kernel=correlated_normal(1/sqrt(fan_in), length=2), *=student_t(1, df=4)"
+    config.prior = "Dense_0/*=laplace(0.1), *=student_t(1, df=4)"
 
 A group is a shell pattern over the path of a parameter, such as `Dense_0/kernel`; the first that
 matches counts. A scale may be divided by the root of the fan-in, the product of all axes but the
@@ -12,14 +11,20 @@ last (1 for vectors), as in Neal (1996).
 
 import math
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ensemble.config.keys import LARGEST
-from ensemble.config.pieces import PRIORS, is_path
+from ensemble.config.pieces import Kind, is_path
 
-if TYPE_CHECKING:
-    import jax
-
+PRIORS = Kind(
+    "prior",
+    "prior",
+    {
+        "normal": "ensemble.priors:Normal",
+        "laplace": "ensemble.priors:Laplace",
+        "student_t": "ensemble.priors:StudentT",
+    },
+)
 NONE = "none"
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _TERM = re.compile(
@@ -28,12 +33,6 @@ _TERM = re.compile(
     rf"(?:,\s*(?P<name>\w+)=(?P<value>{_NUMBER}))?\)"
 )
 _BETWEEN_TERMS = re.compile(r",(?![^(]*\))")  # A comma outside of parentheses.
-_SETTINGS = {"student_t": ("df", 2.0, LARGEST), "correlated_normal": ("length", 0.0, 1e3)}
-"""The number that a built-in family needs besides its scale: above the first, up to the last."""
-_TERMS = (
-    "normal(1), *bias=laplace(0.5), *kernel=normal(1.4/sqrt(fan_in)), student_t(1, df=4) with df "
-    "above 2, or correlated_normal(1, length=2) with length up to 1000 pixels"
-)
 
 
 class Prior(NamedTuple):
@@ -41,7 +40,7 @@ class Prior(NamedTuple):
 
     Attributes:
         pattern: Pattern of the parameters' paths.
-        family: Name in `ensemble.config.pieces.PRIORS`, or path.
+        family: Name in `PRIORS`, or path.
         scale: Scale, as the family defines it.
         is_over_fan_in: Whether the scale is divided by the root of the fan-in.
         setting: The family's further number; NaN if it has none.
@@ -53,14 +52,11 @@ class Prior(NamedTuple):
     is_over_fan_in: bool
     setting: float = math.nan
 
-    def log_density(self, values: "jax.Array") -> "jax.Array":
+    def log_density(self, values: Any) -> Any:
         """Log density of the values of one parameter up to a constant, nats."""
-        density: jax.Array = self._family().log_density(
-            values / self.scale_of(values.shape), self.setting
-        )
-        return density
+        return self._family().log_density(values / self.scale_of(values.shape), self.setting)
 
-    def sample(self, rng_key: "jax.Array", shape: tuple[int, ...]) -> "jax.Array":
+    def sample(self, rng_key: Any, shape: tuple[int, ...]) -> Any:
         """Draws the values of one parameter, float32 of that shape."""
         return self.scale_of(shape) * self._family().sample(rng_key, shape, self.setting)
 
@@ -76,15 +72,13 @@ class Prior(NamedTuple):
         return PRIORS.load(self.family)()
 
 
-def read_prior(text: str) -> tuple[Prior, ...]:
+def read_prior(text: Any) -> tuple[Prior, ...]:
     """Parses a prior; 'none' has no terms.
 
     Raises:
         ValueError: It is no prior.
     """
-    if not isinstance(text, str):
-        raise ValueError(f"must be text, such as 'normal(1)', or '{NONE}'")
-    terms = [] if text == NONE else _BETWEEN_TERMS.split(text)
+    terms = [] if text == NONE else _BETWEEN_TERMS.split(str(text))
     return tuple(_read_term(term.strip()) for term in terms)
 
 
@@ -92,15 +86,15 @@ def _read_term(term: str) -> Prior:
     if found := _TERM.fullmatch(term):
         family = found["family"]
         scale = float(found["scale"])
-        setting = float(found["value"]) if found["value"] else math.nan
-        name, low, high = _SETTINGS.get(family, (None, 0, 0))
-        is_usable = found["name"] == name and (name is None or low < setting <= high)
-        if family not in PRIORS.names:
-            is_usable = is_path(family)
+        setting = float(found["value"] or math.nan)
+        is_usable = is_path(family) or (family in PRIORS and found["name"] is None)
+        if family == "student_t":
+            is_usable = found["name"] == "df" and 2 < setting < LARGEST
         if is_usable and 1 / LARGEST < scale < LARGEST:  # Squares in float32.
             pattern = found["pattern"] or "*"
             return Prior(pattern, family, scale, bool(found["over_fan_in"]), setting)
     raise ValueError(
-        f"has the term {term!r}, which is no prior. Use '{NONE}', or terms such as {_TERMS}, with "
-        "positive scales, separated by commas"
+        f"has the term {term!r}, which is no prior. Use '{NONE}', or terms such as normal(1), "
+        "*bias=laplace(0.5), *kernel=normal(1.4/sqrt(fan_in)), or student_t(1, df=4) with df above "
+        "2, with positive scales, separated by commas"
     )

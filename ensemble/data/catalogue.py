@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Any
 from ensemble import likelihoods
 from ensemble.config import task_of, trait
 from ensemble.config.build import is_source
-from ensemble.config.builtin import AUTO, DATASETS, LIKELIHOOD_OF, DataForm, data_form_of
-from ensemble.config.pieces import LIKELIHOODS, given_or_imported, resolve
+from ensemble.config.builtin import (
+    AUTO,
+    DATASETS,
+    LIKELIHOOD_OF,
+    LIKELIHOODS,
+    DataForm,
+)
+from ensemble.config.pieces import given_or_imported, named, resolve
 from ensemble.data import image_form
 from ensemble.data.dataset import carved
 from ensemble.data.source import AnyStored, Parts, Request, Source
@@ -19,7 +25,9 @@ from ensemble.errors import InputError
 if TYPE_CHECKING:
     from ensemble.data.data_forms import Given
 
-KNOWN_DATASETS = tuple(name for name, entry in DATASETS.items() if entry.is_listed)
+logger = logging.getLogger("ensemble")
+
+KNOWN_DATASETS = tuple(name for name in DATASETS if name != "arrays")
 _FILES = {".npz": "npz", ".csv": "csv", ".parquet": "parquet"}
 
 
@@ -36,7 +44,7 @@ def prefix_of_path(path: str) -> str:
 
 def find_entry(name: str) -> DataForm | None:
     """The form of data that a name belongs to; None if it is unknown."""
-    if key := data_form_of(name):
+    if key := named(DATASETS, name):
         return DATASETS[key]
     return DataForm(name) if is_source(name) else None
 

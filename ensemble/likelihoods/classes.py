@@ -62,7 +62,7 @@ class Classes(Predictive):
     point = labels
 
     @property
-    def label_names(self) -> np.ndarray:
+    def label_names(self) -> Array:
         """Names [N] of the most probable classes."""
         return np.array(self.axis)[self.labels]
 
@@ -77,7 +77,7 @@ class Classes(Predictive):
         return self.arrays["log_probs"]
 
     @cached_property
-    def votes(self) -> np.ndarray:
+    def votes(self) -> Array:
         """The most probable class by each member, [M, N]."""
         return np.stack([one.labels for one in self.members])
 
@@ -189,7 +189,7 @@ class ClassLikelihood(Likelihood):
         return len(self.class_names)
 
     @classmethod
-    def from_data(cls, targets: np.ndarray, class_names: Sequence[str], **_: Any) -> Self:
+    def from_data(cls, targets: Array, class_names: Sequence[str], **_: Any) -> Self:
         if not class_names or np.asarray(targets).dtype.kind not in "iu":
             raise InputError(
                 f"config.likelihood={cls.name!r} is for classes, and the targets are "
@@ -231,7 +231,7 @@ class ClassLikelihood(Likelihood):
     def tempered(self, predicted: Arrays, factor: Any) -> Arrays:
         return {**predicted, "log_probs": jax.nn.log_softmax(predicted["log_probs"] / factor)}
 
-    def pooled(self, arrays: Arrays, counts: np.ndarray) -> tuple[Arrays, np.ndarray]:
+    def pooled(self, arrays: Arrays, counts: Array) -> tuple[Arrays, Array]:
         """Means [M, 1, N, C] of the samples' probabilities, and of their entropies [M, 1, N]."""
         shares = counts / counts.sum()
         # One member at a time: they are large.
@@ -264,7 +264,7 @@ class Bernoulli(ClassLikelihood):
     num_outputs = 1
 
     @classmethod
-    def from_data(cls, targets: np.ndarray, class_names: Sequence[str], **_: Any) -> Self:
+    def from_data(cls, targets: Array, class_names: Sequence[str], **_: Any) -> Self:
         if class_names and len(class_names) != 2:
             raise InputError(
                 f"config.likelihood='bernoulli' is for two classes, and the data have "

@@ -26,7 +26,7 @@ class Counts(Numbers):
     can_scale = False
     family: Any = families.Poisson
 
-    def _roots(self, levels: np.ndarray) -> Array:
+    def _roots(self, levels: Array) -> Array:
         """Quantiles [Q, N]: the least whole numbers whose CDF reaches the levels."""
         return abs(super()._roots(levels).round())  # No -0.
 
@@ -35,7 +35,7 @@ class Counts(Numbers):
         share = np.random.default_rng(0).uniform(size=len(y))
         return super().pit(y) - share * np.exp(self.log_prob(np.asarray(y, np.float64)))
 
-    def crps(self, y: Array) -> np.ndarray:
+    def crps(self, y: Array) -> Array:
         """The sum over counts k of (F(k) - 1[k >= y])^2 (Epstein 1969); of many in steps."""
         y = np.asarray(y, np.float64)
         low, high = self.quantiles(_TAILS).T
@@ -65,7 +65,7 @@ class CountLikelihood(NumberLikelihood):
     predictions = Counts
 
     @classmethod
-    def check_targets(cls, targets: np.ndarray, split: str) -> None:
+    def check_targets(cls, targets: Array, split: str) -> None:
         bad = targets[(targets < 0) | (targets != np.floor(targets)) | (targets > LARGEST)]
         if len(bad):
             raise InputError(
@@ -79,7 +79,7 @@ class CountLikelihood(NumberLikelihood):
 
         It grows as fast as the output, and no faster: a rate beyond the targets stays finite.
         """
-        return self.shift * positive(self.scale / self.shift * self.of_targets(outputs)[..., 0])
+        return self.shift * positive(self.scale / self.shift * outputs[..., 0])
 
 
 class Poisson(CountLikelihood):
@@ -107,5 +107,5 @@ class NegativeBinomial(CountLikelihood):
         start = beyond / self.shift**2
         return {
             "rate": self.rate(outputs),
-            "dispersion": start * positive(self.of_targets(outputs)[..., 1]),
+            "dispersion": start * positive(outputs[..., 1]),
         }

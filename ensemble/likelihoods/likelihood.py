@@ -56,7 +56,7 @@ class Likelihood:
     # From the data, and from what a workdir keeps of them.
 
     @classmethod
-    def from_data(cls, targets: np.ndarray, class_names: Sequence[str], **settings: Any) -> Self:
+    def from_data(cls, targets: Array, class_names: Sequence[str], **settings: Any) -> Self:
         """Makes the likelihood of training targets [N].
 
         Args:
@@ -70,7 +70,7 @@ class Likelihood:
         raise NotImplementedError
 
     @classmethod
-    def check_targets(cls, targets: np.ndarray, split: str) -> None:
+    def check_targets(cls, targets: Array, split: str) -> None:
         """Checks the targets [N] of any split.
 
         Raises:
@@ -118,14 +118,14 @@ class Likelihood:
     def predictive(
         self,
         arrays: Arrays,
-        member_of: np.ndarray | None = None,
+        member_of: Array | None = None,
         weights: Array | None = None,
     ) -> Any:
         """The predictions of an ensemble, arrays [S, N, ...] as of `Predictive`."""
         own = {name: getattr(self, name) for name in self.passed_on}
         return self.predictions(arrays, member_of, weights, **own)
 
-    def pooled(self, arrays: Arrays, counts: np.ndarray) -> tuple[Arrays, np.ndarray]:
+    def pooled(self, arrays: Arrays, counts: Array) -> tuple[Arrays, Array]:
         """The same mixtures of fewer samples, if one can stand for several.
 
         Args:

@@ -18,19 +18,16 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.special
 
-from ensemble import pytrees
 from ensemble.errors import InputError
 from ensemble.likelihoods import families
 from ensemble.likelihoods.likelihood import Likelihood, Params
 from ensemble.likelihoods.predictive import Array, Arrays, Predictive
-from ensemble.likelihoods.several import Several
 
 LEVELS = (0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975)
 """Quantiles of `columns`."""
 _CUTS = np.array([5e-4, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1 - 5e-4])
 _MAX_PAIRED = 128  # Gaussians of a mixture whose CRPS goes through all pairs.
 _HALVINGS = 32
-_EXACT, _FLOAT32_EXACT = 1e-12, 1e-7
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 
 
@@ -96,16 +93,12 @@ class Numbers(Ranges):
         """The samples' distributions [S, N]."""
         return self.family(self.values)
 
-    def _by_sample(self, function: Any, y: Array) -> Array:
-        """What a function of the law returns at values [..., N], as [S, ..., N]."""
-        return self.xp.moveaxis(function(y[..., None, :]), -2, 0)
-
     def each_log_prob(self, y: Array) -> Array:
-        return self._by_sample(self.law.log_density, y)
+        return self.law.log_density(y)
 
     def cdf(self, y: Array) -> Array:
         """CDF [..., N] of the mixture at values [..., N], any number for each row."""
-        return self.average(self._by_sample(self.law.cdf, y))
+        return self.average(self.xp.moveaxis(self.law.cdf(y[..., None, :]), -2, 0))
 
     # Moments.
 
@@ -143,16 +136,16 @@ class Numbers(Ranges):
 
     # Quantiles.
 
-    def quantiles(self, levels: Sequence[float] | np.ndarray = LEVELS) -> Array:
+    def quantiles(self, levels: Array = LEVELS) -> Array:
         return self.by_pieces(lambda some: some._roots(np.asarray(levels)).T)
 
-    def _roots(self, levels: np.ndarray) -> Array:
+    def _roots(self, levels: Array) -> Array:
         """Solves CDF = level [Q, N] by halving brackets of Cantelli's inequality."""
         if self.family.of_log is not None:
             logs = dataclasses.replace(self, family=self.family.of_log)._roots(levels)
             return self.xp.exp(logs.clip(-80, 80))
         xp = self.xp
-        exact = _EXACT if xp is np else _FLOAT32_EXACT
+        exact = 1e-12 if xp is np else 1e-7
         odds = xp.asarray(np.sqrt(levels / (1 - levels))[:, None], self.mean.dtype)
         level = xp.asarray(levels[:, None], self.mean.dtype)
 
@@ -193,7 +186,7 @@ class Numbers(Ranges):
             return _crps_of_normals(self.law.loc, self.law.scale, self.shares[:, None], y)
         return self.by_pieces(Numbers._integral, y)
 
-    def _integral(self, y: np.ndarray) -> np.ndarray:
+    def _integral(self, y: Array) -> Array:
         ends = self._roots(_CUTS)
         inside = np.clip(y, ends[0], ends[-1])
         cuts = np.sort(np.concatenate([ends, inside[None]]), axis=0)
@@ -220,9 +213,7 @@ class Numbers(Ranges):
         return self._with_answered(moments | {"quantiles": self.quantiles()})
 
 
-def _crps_of_normals(
-    loc: np.ndarray, scale: np.ndarray, weights: np.ndarray, y: np.ndarray
-) -> np.ndarray:
+def _crps_of_normals(loc: Array, scale: Array, weights: Array, y: Array) -> Array:
     """CRPS [N] of a mixture, by all pairs of Gaussians [S, N] (Grimit et al. 2006, eq. 5)."""
     found = (weights * _expected_distance(y - loc, scale)).sum(axis=0)
     for k, weight in enumerate(weights):  # Memory: [S, N].
@@ -231,7 +222,7 @@ def _crps_of_normals(
     return found
 
 
-def _expected_distance(offset: np.ndarray, scale: np.ndarray) -> np.ndarray:
+def _expected_distance(offset: Array, scale: Array) -> Array:
     """E|X| of X ~ N(offset, scale^2)."""
     z = offset / scale
     twice = math.sqrt(2 / math.pi) * np.exp(-0.5 * z**2)
@@ -239,15 +230,14 @@ def _expected_distance(offset: np.ndarray, scale: np.ndarray) -> np.ndarray:
 
 
 SMALLEST = 1e-15
-LARGEST = families.LARGEST
-"""Limits of targets and of their spread: the squares of what is beyond would leave float32."""
+"""The least spread of targets: squares of what is below would leave float32."""
 MIN_SCALE = 1e-3
 """Least scale of a distribution, in standard deviations of the training targets: without it a
 density could grow without bound on a target that repeats."""
 _MIN_SPREAD = 1e-3  # Relative to the targets' size: float32 has seven digits.
 
 
-def mean_and_spread(targets: np.ndarray) -> tuple[float, float]:
+def mean_and_spread(targets: Array) -> tuple[float, float]:
     """Mean and standard deviation of training targets [N].
 
     Raises:
@@ -256,7 +246,7 @@ def mean_and_spread(targets: np.ndarray) -> tuple[float, float]:
     values = np.asarray(targets, np.float64)
     spread = float(values.std())
     largest = float(np.abs(values).max())
-    if not max(SMALLEST, _MIN_SPREAD * largest) < spread <= largest < LARGEST:
+    if not max(SMALLEST, _MIN_SPREAD * largest) < spread <= largest < families.LARGEST:
         raise InputError(
             f"The training targets have the standard deviation {spread:g} and values up to "
             f"{largest:g}, which float32 does not resolve. Use two or more different targets; "
@@ -268,11 +258,8 @@ def mean_and_spread(targets: np.ndarray) -> tuple[float, float]:
 class NumberLikelihood(Likelihood):
     """The base of likelihoods of numbers, which a network sees standardised.
 
-    Several targets of an example are independent given the inputs and the member. Predicted arrays
-    are then [B, D, ...], and outputs [B, D * K].
-
     Args:
-        shift: mean of the training targets, [] or [D].
+        shift: mean of the training targets.
         scale: their standard deviation.
     """
 
@@ -282,77 +269,43 @@ class NumberLikelihood(Likelihood):
     family: Any
     standardisation = staticmethod(mean_and_spread)
     num_outputs = 1
-    """K of one target; of a likelihood that is made, those of all targets."""
     own: Sequence[str] = ()
-    """Parameters of a member, [] or [D], which begin with 0."""
+    """Parameters of a member, numbers which begin with 0."""
     settings: Sequence[str] = ()
     """Further arguments, which are attributes and kept in a workdir."""
 
-    def __init__(self, shift: Any, scale: Any):
-        self.shift = np.asarray(shift)[()]
-        self.scale = np.asarray(scale)[()]
-        self.num_targets = self.shift.size
-        self.num_outputs *= self.num_targets
-        if self.shift.ndim:
-            self.predictions = Several
-            self.passed_on = ("likelihoods",)
+    def __init__(self, shift: float, scale: float):
+        self.shift = shift
+        self.scale = scale
 
     @classmethod
-    def from_data(cls, targets: np.ndarray, class_names: Sequence[str], **settings: Any) -> Self:
+    def from_data(cls, targets: Array, class_names: Sequence[str], **settings: Any) -> Self:
         if class_names:
             raise InputError(
                 f"config.likelihood={cls.name!r} is for numbers, and the targets are the classes "
                 f"{', '.join(class_names[:3])}... Set config.likelihood='categorical'."
             )
         cls.check_targets(targets, "train")
-        found = [cls.standardisation(column) for column in np.atleast_2d(targets.T)]
-        return cls(*np.reshape(np.transpose(found), (2, *targets.shape[1:])), **settings)
+        return cls(*cls.standardisation(targets), **settings)
 
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> Self:
-        each = description.get("targets", [description])
-        found = [(one["target_shift"], one["target_scale"]) for one in each]
-        settings = {name: each[0][name] for name in cls.settings}
-        shape = (len(each),) if "targets" in description else ()
-        return cls(*np.reshape(np.transpose(found), (2, *shape)), **settings)
+        own = {name: description[name] for name in cls.settings}
+        return cls(description["target_shift"], description["target_scale"], **own)
 
     def to_dict(self) -> dict[str, Any]:
         own = {name: getattr(self, name) for name in self.settings}
-        if self.shift.ndim:
-            return {"targets": [one.to_dict() for one in self.likelihoods]}
-        return {"target_shift": float(self.shift), "target_scale": float(self.scale), **own}
-
-    @property
-    def likelihoods(self) -> list[Self]:
-        """The likelihoods of each target."""
-        own = {name: getattr(self, name) for name in self.settings}
-        each = zip(np.ravel(self.shift), np.ravel(self.scale), strict=True)
-        return [type(self)(*one, **own) for one in each]
+        return {"target_shift": self.shift, "target_scale": self.scale, **own}
 
     @property
     def unit(self) -> float:
         """A typical difference between targets."""
-        return float(self.scale)
+        return self.scale
 
     def init(self, rng_key: Array) -> Arrays:
-        return {name: jnp.zeros(self.shift.shape) for name in self.own}
-
-    def of_targets(self, outputs: Array) -> Array:
-        """Outputs [..., K] float32, or [..., D, K] of several targets."""
-        return outputs.astype(jnp.float32).reshape(*outputs.shape[:-1], *self.shift.shape, -1)
+        return {name: jnp.zeros(()) for name in self.own}
 
     def log_prob(self, params: Params, outputs: Array, targets: Any) -> Array:
-        if not self.shift.ndim:
-            return self.log_density(params, outputs, targets)
-        parts = jnp.split(outputs, self.num_targets, axis=-1)
-        found = [
-            one.log_density(pytrees.at(params, d), parts[d], targets[..., d])
-            for d, one in enumerate(self.likelihoods)
-        ]
-        return jnp.stack(found, axis=-1).sum(axis=-1)
-
-    def log_density(self, params: Params, outputs: Array, targets: Any) -> Array:
-        """`log_prob` of the only target."""
         return self.family(self.predict(params, outputs)).log_density(targets)
 
 
@@ -367,7 +320,7 @@ class LocationScale(NumberLikelihood):
         return {"loc": outputs[..., 0], "scale": positive(outputs[..., 1])}
 
     def predict(self, params: Params, outputs: Array) -> Arrays:
-        found = self.parameters(params, self.of_targets(outputs))
+        found = self.parameters(params, outputs)
         loc = self.shift + self.scale * found["loc"]
         return {**found, "loc": loc, "scale": self.scale * found["scale"]}
 
@@ -443,7 +396,7 @@ class LogNormal(LocationScale):
         return {"loc": outputs[..., 0], "scale": bounded(outputs[..., 1], 3.0)}
 
     @classmethod
-    def check_targets(cls, targets: np.ndarray, split: str) -> None:
+    def check_targets(cls, targets: Array, split: str) -> None:
         if not np.min(targets) > 0:
             raise InputError(
                 f"config.likelihood='log_normal' is for positive numbers, and the {split} targets "
@@ -451,7 +404,7 @@ class LogNormal(LocationScale):
             )
 
     @staticmethod
-    def standardisation(targets: np.ndarray) -> tuple[float, float]:
+    def standardisation(targets: Array) -> tuple[float, float]:
         mean_and_spread(targets)  # Checks them: logarithms differ by less.
         logs = np.log(np.asarray(targets, np.float64))
         return float(logs.mean()), float(logs.std())
@@ -483,14 +436,13 @@ class MixtureOfGaussians(NumberLikelihood):
         super().__init__(*standardisation)
 
     def predict(self, params: Params, outputs: Array) -> Arrays:
-        logits, locs, raw_scales = jnp.split(self.of_targets(outputs), 3, axis=-1)
+        logits, locs, raw_scales = jnp.split(outputs, 3, axis=-1)
         starts = scipy.special.ndtri((np.arange(self.components) + 0.5) / self.components)
         deviation = math.sqrt(1 - starts.var())
-        shift, scale = self.shift[..., None], self.scale[..., None]
         return {
             "log_weight": jax.nn.log_softmax(logits),
-            "loc": shift + scale * (jnp.asarray(starts, jnp.float32) + locs),
-            "scale": scale * positive(raw_scales, deviation),
+            "loc": self.shift + self.scale * (jnp.asarray(starts, jnp.float32) + locs),
+            "scale": self.scale * positive(raw_scales, deviation),
         }
 
 

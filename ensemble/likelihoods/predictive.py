@@ -9,7 +9,7 @@ written once.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -20,10 +20,17 @@ import jax.scipy.special
 import numpy as np
 import scipy.special
 
+from ensemble import pytrees
+from ensemble.errors import plural, shown
+
 Array = Any
 """[...] of NumPy or of JAX."""
 Arrays = dict[str, Array]
 """By name, all with the same first axes."""
+_ROWS = 10
+_MOST_CLASSES = 4
+_LONGEST = 80
+_LEVELS = ("quantile_0.05", "quantile_0.95")
 _PIECE = 1 << 15  # Numbers of an array that caches of a CPU hold in addition to others.
 
 
@@ -51,7 +58,7 @@ class Predictive:
     """Whether it has `scaled(factor)`, which calibrates it."""
 
     arrays: Arrays
-    member_of: np.ndarray | None = None
+    member_of: Array | None = None
     weights: Array | None = None
     answered: Array | None = dataclasses.field(default=None, kw_only=True)
 
@@ -71,7 +78,7 @@ class Predictive:
     # Members.
 
     @cached_property
-    def members_of(self) -> np.ndarray:
+    def members_of(self) -> Array:
         """`member_of`, also if it is None."""
         return np.arange(self.shape[0]) if self.member_of is None else self.member_of
 
@@ -89,14 +96,16 @@ class Predictive:
 
     def average(self, values: Array) -> Array:
         """Mean [N, ...] over the samples of values [S, N, ...]."""
-        # No product of matrices, which accelerators compute in a lower precision.
-        return self._counted(self._shares_like(values) * values, 0).sum(axis=0)
+        shares = self._shares_like(values)
+        # No product of matrices, which accelerators compute in a lower precision. A member on
+        # devices that has failed has weight 0 and NaN.
+        return self.xp.where(shares > 0, shares * values, 0).sum(axis=0)
 
     def log_mean(self, logs: Array) -> Array:
         """Log of the mean of exp over the samples, [N, ...] of [S, N, ...]."""
         if len(logs) == 1 and self.weights is None:
             return logs[0]
-        top = self._counted(logs, -np.inf).max(axis=0)
+        top = self.xp.where(self._shares_like(logs) > 0, logs, -np.inf).max(axis=0)
         top = self.xp.where(self.xp.isneginf(top), 0, top)
         with np.errstate(divide="ignore"):  # Impossible by all of them.
             return self.xp.log(self.average(self.xp.exp(logs - top))) + top
@@ -104,31 +113,28 @@ class Predictive:
     def _shares_like(self, values: Array) -> Array:
         return self.xp.asarray(self.shares, values.dtype).reshape(-1, *[1] * (values.ndim - 1))
 
-    def _counted(self, values: Array, default: float) -> Array:
-        """Values without those of weight 0: members on devices that failed, which have NaN."""
-        if self.xp is np:
-            return values
-        return jnp.where(self._shares_like(values) > 0, values, default)
-
-    def of(self, members: Sequence[int] | np.ndarray) -> Self:
+    def of(self, members: Array) -> Self:
         """The ensemble of some members, by their positions."""
         chosen = np.unique(members)
         if len(chosen) == self.num_members:
             return self
         where = np.isin(self.members_of, chosen)
-        arrays = {name: one[where] for name, one in self.arrays.items()}
-        member_of = np.searchsorted(chosen, self.members_of[where])
         weights = self.weights
         if weights is not None:
             weights = weights[chosen] / weights[chosen].sum()
-        return dataclasses.replace(self, arrays=arrays, member_of=member_of, weights=weights)
+        return dataclasses.replace(
+            self,
+            arrays=pytrees.at(self.arrays, where),
+            member_of=np.searchsorted(chosen, self.members_of[where]),
+            weights=weights,
+        )
 
     @cached_property
     def members(self) -> list[Self]:
         """The predictions of every single member, M."""
         return [self.of([k]) for k in range(self.num_members)]
 
-    def have_nan(self) -> np.ndarray:
+    def have_nan(self) -> Array:
         """Whether a member predicts NaN anywhere, bool [M]."""
         each = [[np.isnan(one).any() for one in array] for array in self.arrays.values()]
         return np.bincount(self.members_of, np.any(each, axis=0)) > 0
@@ -137,9 +143,11 @@ class Predictive:
 
     def rows(self, where: Any) -> Self:
         """The predictions of some rows: a mask [N], a slice, or positions."""
-        answered = None if self.answered is None else self.answered[where]
-        arrays = {name: one[:, where] for name, one in self.arrays.items()}
-        return dataclasses.replace(self, arrays=arrays, answered=answered)
+        return dataclasses.replace(
+            self,
+            arrays=pytrees.at(self.arrays, np.s_[:, where]),
+            answered=pytrees.at(self.answered, where),
+        )
 
     def by_pieces(self, function: Callable[..., Array], *others: Array) -> Array:
         """`function(self, *others)` [N, ...], by so few rows that the caches of a CPU hold them.
@@ -167,9 +175,8 @@ class Predictive:
     @cached_property
     def values(self) -> Arrays:
         """`arrays`, in float64 if they are NumPy's."""
-        if self.xp is jnp:
-            return self.arrays
-        return {name: one.astype(np.float64) for name, one in self.arrays.items()}
+        dtype = None if self.xp is jnp else np.float64
+        return {name: one.astype(dtype or one.dtype) for name, one in self.arrays.items()}
 
     # What is predicted.
 
@@ -237,9 +244,42 @@ class Predictive:
         return getattr(self, "levels", ())
 
     def __repr__(self) -> str:
-        from ensemble.likelihoods.preview import preview  # Seldom asked for.
-
-        return preview(self)
+        lines = [f"{plural(len(self), 'prediction')} of {plural(self.num_members, 'member')}"]
+        lines.append(as_text(short(self.rows(slice(_ROWS)))))
+        if len(self) > _ROWS:
+            lines.append(f"and {len(self) - _ROWS:,} more")
+        return "\n".join(lines)
 
     def _with_answered(self, columns: Arrays) -> Arrays:
         return columns if self.answered is None else columns | {"accepted": self.answered}
+
+
+# Tables, for a terminal and for a notebook's cell. Texts may be a stranger's, such as names of
+# classes: none of them steers a terminal.
+
+
+def short(p: Any) -> dict[str, Any]:
+    """The columns [N] that a table shows: of many classes the largest probability alone, and of a
+    distribution's quantiles the ends of its 90% interval."""
+    flat = p.flat_columns()
+    hidden = {"label"} if "class" in flat else set()
+    if any(name.endswith("mean") for name in flat):
+        hidden = {name for name in flat if "quantile_" in name and not name.endswith(_LEVELS)}
+    probs = [name for name in flat if name.startswith("prob_")]
+    if len(probs) > _MOST_CLASSES:
+        hidden |= {*probs}
+        flat = {"class": flat["class"], "prob": p.confidence, **flat}
+    return {name: one for name, one in flat.items() if name not in hidden}
+
+
+def as_text(columns: Mapping[str, Any]) -> str:
+    """An aligned table of columns [N] by their titles."""
+    import pandas as pd  # Slow: of tables alone.
+
+    def cell(one: Any) -> Any:
+        return shown(one) if isinstance(one, str) else one
+
+    frame = pd.DataFrame(columns).map(cell).rename(columns=cell)
+    text = frame.to_string(index=False, max_colwidth=_LONGEST, float_format="{:.4g}".format)
+    titles, *rows = text.splitlines()
+    return "\n".join([titles, "-" * len(titles), *rows])

@@ -33,7 +33,7 @@ class Quantiles(Ranges):
         """Quantiles [N, Q] at `levels`."""
         return self.average(self.values["quantile"])
 
-    def quantiles(self, levels: Sequence[float] | np.ndarray | None = None) -> Array:
+    def quantiles(self, levels: Array | None = None) -> Array:
         """Quantiles [N, Q] at levels that were learned; by default at all.
 
         Raises:
@@ -89,7 +89,7 @@ class Quantiles(Ranges):
         return self._with_answered(found | {"quantiles": self.at_levels})
 
 
-def pinball(quantiles: Array, levels: Sequence[float] | np.ndarray, y: Array) -> Array:
+def pinball(quantiles: Array, levels: Array, y: Array) -> Array:
     """Pinball loss [..., Q] of quantiles [..., Q], in the target's unit."""
     xp, _ = namespace(quantiles)
     missed = y[..., None] - quantiles
@@ -123,7 +123,6 @@ class QuantileRegression(NumberLikelihood):
         super().__init__(*standardisation)
 
     def predict(self, params: Params, outputs: Array) -> Arrays:
-        outputs = self.of_targets(outputs)
         middle = self.levels.index(0.5)
         starts = np.log(np.expm1(np.diff(scipy.special.ndtri(self.levels))))
         gaps = jax.nn.softplus(jnp.delete(outputs, middle, axis=-1) + jnp.float32(starts))
@@ -133,9 +132,9 @@ class QuantileRegression(NumberLikelihood):
         up = jnp.cumsum(above, axis=-1)
         median = outputs[..., middle : middle + 1]
         z = jnp.concatenate([median + down, median, median + up], axis=-1)
-        return {"quantile": self.shift[..., None] + self.scale[..., None] * z}
+        return {"quantile": self.shift + self.scale * z}
 
-    def log_density(self, params: Params, outputs: Array, targets: Any) -> Array:
+    def log_prob(self, params: Params, outputs: Array, targets: Any) -> Array:
         """Minus the pinball loss [B] of standardised targets: maximised, but no density."""
         quantiles = self.predict(params, outputs)["quantile"]
         return -pinball(quantiles, self.levels, targets).mean(axis=-1) / self.scale

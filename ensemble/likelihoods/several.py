@@ -13,7 +13,10 @@ from functools import cached_property
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
+from ensemble import pytrees
+from ensemble.likelihoods.likelihood import Likelihood, Params
 from ensemble.likelihoods.predictive import Array, Arrays, Predictive, namespace
 
 
@@ -30,10 +33,14 @@ class Several(Predictive):
 
     @cached_property
     def targets(self) -> list[Any]:  # type: ignore[override]
-        found = []
-        for d, one in enumerate(self.likelihoods):
-            own = {name: array[:, :, d] for name, array in self.arrays.items()}
-            found.append(one.predictive(own, self.member_of, self.weights))
+        found = [
+            one.predictive(
+                {name: array[:, :, d] for name, array in self.arrays.items()},
+                self.member_of,
+                self.weights,
+            )
+            for d, one in enumerate(self.likelihoods)
+        ]
         return [replace(one, answered=self.answered) for one in found]
 
     def _of(self, name: str, *arguments: Any) -> Array:
@@ -82,14 +89,51 @@ class Several(Predictive):
 
     def columns(self) -> Arrays:
         """Arrays [N, D, ...]."""
-        found = _stacked([one.columns() for one in self.targets], 1)
-        return self._with_answered(found)
+        return self._with_answered(self._of("columns"))
 
     def flat_columns(self) -> Arrays:
         """Arrays [N], such as `target_0_mean`."""
         each = enumerate(one.flat_columns() for one in self.targets)
         found = {f"target_{d}_{name}": one for d, flat in each for name, one in flat.items()}
         return self._with_answered(found)
+
+
+class SeveralLikelihood(Likelihood):
+    """The likelihood of several targets [N, D]; predicted arrays are [B, D, ...].
+
+    Args:
+        likelihoods: of the targets, of one class: each has its share of the outputs.
+    """
+
+    predictions = Several
+    passed_on = ("likelihoods",)
+
+    def __init__(self, likelihoods: Sequence[Any]):
+        self.likelihoods = likelihoods
+        self.num_targets = len(likelihoods)
+        self.num_outputs = self.num_targets * likelihoods[0].num_outputs
+        for name in ("name", "loss", "progress", "has_density", "can_be_tempered", "tempered"):
+            setattr(self, name, getattr(likelihoods[0], name))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"targets": [one.to_dict() for one in self.likelihoods]}
+
+    def init(self, rng_key: Array) -> Arrays:
+        return _stacked([one.init(rng_key) for one in self.likelihoods], 0)
+
+    def log_prob(self, params: Params, outputs: Array, targets: Any) -> Array:
+        parts = jnp.split(outputs, self.num_targets, axis=-1)
+        found = [
+            one.log_prob(pytrees.at(params, d), parts[d], targets[..., d])
+            for d, one in enumerate(self.likelihoods)
+        ]
+        return jnp.stack(found, axis=-1).sum(axis=-1)
+
+    def predict(self, params: Params, outputs: Array) -> Arrays:
+        parts = jnp.split(outputs, self.num_targets, axis=-1)
+        each = zip(self.likelihoods, parts, strict=True)
+        found = [one.predict(pytrees.at(params, d), part) for d, (one, part) in enumerate(each)]
+        return _stacked(found, outputs.ndim - 1)
 
 
 def _stacked(each: Sequence[Any], axis: int) -> Any:

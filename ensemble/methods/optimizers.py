@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import optax
 
-from ensemble.config import Config
-from ensemble.config.pieces import OPTIMIZERS, SCHEDULES
+from ensemble.config.builtin import OPTIMIZERS, SCHEDULES
 from ensemble.errors import InputError, in_own_code
 
 
@@ -33,8 +32,8 @@ def learning_rate_schedule(config: Config, num_steps: int) -> optax.Schedule:
         InputError: A user's schedule fails, or is none.
     """
     name = config.lr_schedule
-    made = SCHEDULES.call(name, config, num_steps)
-    return SCHEDULES.check_made(name, made, "a function of the step")
+    made: optax.Schedule = SCHEDULES.call(name, config, num_steps, has=("__call__",))
+    return made
 
 
 def check_descent(config, descent, shapes) -> None:
@@ -99,9 +98,10 @@ def create_optimizer(
     Raises:
         InputError: A user's optimizer fails, or is none.
     """
-    name, decay = config.optimizer, config.weight_decay if weight_decay is None else weight_decay
-    made = OPTIMIZERS.call(name, config, schedule, decay)
-    OPTIMIZERS.check_made(name, made, "an optax.GradientTransformation", ("init", "update"))
+    decay = config.weight_decay if weight_decay is None else weight_decay
+    made: optax.GradientTransformation = OPTIMIZERS.call(
+        config.optimizer, config, schedule, decay, has=("init", "update")
+    )
     if not config.get("clip_norm"):
         return made
     return optax.chain(optax.clip_by_global_norm(config.clip_norm), made)

@@ -21,9 +21,6 @@ _NUM_DRAWS = 4
 _TOLERANCE = 0.02
 """Share of the largest value; half precision rounds by less."""
 
-Path = tuple[Any, ...]
-"""The path of a leaf of a tree, as JAX has it."""
-
 
 def traits(network: Network, input_shape: tuple[int, ...]) -> Traits:
     """Finds out what a network does besides mapping inputs to outputs; nothing is computed.
@@ -68,9 +65,8 @@ class Called:
             lambda *args: network.apply(*args)[0].astype(jnp.float32), static_argnums=2
         )
         self.inputs = self._rng.normal(size=(_NUM_EXAMPLES, *input_shape)).astype(np.float32)
-        self._shapes = jax.eval_shape(
-            network.init, jax.eval_shape(jax.random.key, 0), jnp.asarray(self.inputs)
-        )
+        key = jax.eval_shape(jax.random.key, 0)
+        self._shapes = jax.eval_shape(network.init, key, jnp.asarray(self.inputs))
         self.variables = self.draw()
 
     def draw(self) -> Variables:
@@ -80,9 +76,7 @@ class Called:
             fan_in = max(1, math.prod(leaf.shape[:-1]))
             return (self._rng.normal(size=leaf.shape) * (2 / fan_in) ** 0.5).astype(leaf.dtype)
 
-        def one(leaf: Any) -> Any:
-            if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-                return jnp.broadcast_to(jax.random.key(0), leaf.shape)
+        def one(leaf: Any) -> np.ndarray:
             return np.ones(leaf.shape, leaf.dtype)
 
         return {
@@ -90,19 +84,13 @@ class Called:
             for name, tree in self._shapes.items()
         }
 
-    def __call__(
-        self,
-        variables: Variables,
-        inputs: np.ndarray,
-        train: bool = False,
-        rng_key: jax.Array | None = None,
-    ) -> np.ndarray:
+    def __call__(self, variables: Variables, inputs: Any, *how: Any) -> np.ndarray:
         """Outputs [B, K]; arguments are those of `Network.apply`."""
         is_traced = isinstance(jnp.zeros(()), jax.core.Tracer)  # What calls this.
         # It is compiled much more slowly there.
         eager = jax.ensure_compile_time_eval() if is_traced else contextlib.nullcontext()
         with eager, jax.default_device(_cpu()):
-            return np.asarray(self._apply(variables, inputs, train, rng_key))
+            return np.asarray(self._apply(variables, inputs, *(how or (False,))))
 
 
 def _cpu() -> jax.Device | None:
@@ -128,7 +116,7 @@ def last_activation(call: Called) -> str:
     return "softmax" if sums_are_one else "sigmoid"
 
 
-def output_layer(network: Network, input_shape: tuple[int, ...]) -> dict[str, Path] | None:
+def output_layer(network: Network, input_shape: tuple[int, ...]) -> dict[str, Any] | None:
     """The dense layer that makes the outputs.
 
     Args:
@@ -149,7 +137,7 @@ def output_layer(network: Network, input_shape: tuple[int, ...]) -> dict[str, Pa
         """Other columns, of the other sign."""
         return np.roll(values, 1, axis=-1) * factors
 
-    def with_kernel(path: Path, kernel: np.ndarray) -> np.ndarray:
+    def with_kernel(path: Any, kernel: np.ndarray) -> np.ndarray:
         changed = jax.tree.map_with_path(lambda at, one: kernel if at == path else one, params)
         return call({**call.variables, "params": changed}, call.inputs)
 

@@ -1,4 +1,4 @@
-"""Two plain functions as a network.
+"""Plain functions as networks: a pair of functions, and heads on the features of a frozen one.
 
     def init(rng_key, inputs):  # [1, *input_shape]
         return {"kernel": jax.random.normal(rng_key, (inputs.shape[1], 3)), "bias": jnp.zeros(3)}
@@ -27,12 +27,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax.traverse_util import unflatten_dict
+from jax import Array
 
 from ensemble.errors import InputError
-from ensemble.network import Variables, check_outputs
+from ensemble.network import Network, Variables, check_outputs
 
-Init = Callable[[jax.Array, jax.Array], Any]
-Apply = Callable[..., jax.Array]
+Function = Callable[..., Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,23 +45,19 @@ class FunctionNetwork:
         takes_key: Whether it has an argument `rng_key`.
     """
 
-    init_params: Init
-    forward: Apply
-    takes_key: bool = False
+    init_params: Function
+    forward: Function
+    takes_key: bool
 
-    def init(self, rng_key: jax.Array, inputs: jax.Array) -> Variables:
+    def init(self, rng_key: Any, inputs: Any) -> Variables:
         """Starts the parameters, as nested dicts; the function takes the key as it is."""
         leaves = jax.tree.leaves_with_path(self.init_params(rng_key, inputs))
         flat = {_names(path): jnp.asarray(one, jnp.result_type(one)) for path, one in leaves}
         return {"params": unflatten_dict(flat)}
 
     def apply(
-        self,
-        variables: Variables,
-        inputs: jax.Array,
-        train: bool = False,
-        rng_key: jax.Array | None = None,
-    ) -> tuple[jax.Array, Variables]:
+        self, variables: Variables, inputs: Any, train: bool = False, rng_key: Any = None
+    ) -> tuple[Array, Variables]:
         """Maps inputs to outputs, in training as otherwise; noise is drawn if a key is given.
 
         Raises:
@@ -79,7 +75,7 @@ class FunctionNetwork:
         return check_outputs(self.forward(params, inputs, **noise)), {}
 
 
-def from_functions(init: Init, apply: Apply) -> FunctionNetwork:
+def from_functions(init: Function, apply: Function) -> FunctionNetwork:
     """Makes a network of two functions.
 
     Args:
@@ -95,3 +91,30 @@ def from_functions(init: Init, apply: Apply) -> FunctionNetwork:
 def _names(path: Any) -> tuple[str, ...]:
     """The names of an array's path; of a tree that is one array, `array`."""
     return tuple(jax.tree_util.keystr((key,), simple=True) for key in path) or ("array",)
+
+
+@dataclasses.dataclass(frozen=True)
+class FrozenBackbone:
+    """A head on features; see `ensemble.networks.on_features`.
+
+    Attributes:
+        function: From raw inputs [B, ...] to features [B, F], in JAX.
+        head: From features to outputs [B, K].
+    """
+
+    function: Function
+    head: Network
+    takes_raw_inputs = True
+
+    def init(self, rng_key: Any, inputs: Any) -> Variables:
+        """Starts the variables of the head."""
+        return self.head.init(rng_key, self._features(inputs))
+
+    def apply(
+        self, variables: Variables, inputs: Any, train: bool = False, rng_key: Any = None
+    ) -> tuple[Array, Variables]:
+        """Maps inputs to outputs; only the head has noise and state."""
+        return self.head.apply(variables, self._features(inputs), train, rng_key)
+
+    def _features(self, inputs: Any) -> Array:
+        return jax.lax.stop_gradient(jnp.asarray(self.function(inputs), jnp.float32))

@@ -24,7 +24,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from jax import lax
+from jax import Array, lax
 
 from ensemble.sharding.mesh import traced_platform
 
@@ -69,7 +69,7 @@ class DenseOfColumns(nn.Module):
     kernel_init: nn.initializers.Initializer
 
     @nn.compact
-    def __call__(self, columns: jax.Array) -> jax.Array:
+    def __call__(self, columns: Array) -> Array:
         """Maps columns `[F, N]`, one an example, to `[features, N]`."""
         kernel = self.param("kernel", self.kernel_init, (len(columns), self.features))
         bias = self.param("bias", nn.initializers.zeros, (self.features,))
@@ -77,48 +77,35 @@ class DenseOfColumns(nn.Module):
 
 
 class ConvReluPool(nn.Module):
-    """`nn.Conv` of 3x3, `nn.relu` and `nn.avg_pool` of 2x2 in one, with the nn.Conv's parameters.
+    """`nn.Conv` with zeros around, `nn.relu` and pooling of 2x2 in one, with nn.Conv's parameters.
 
     Attributes:
+        layer: `conv_relu_pool`, of the average, or `conv_relu_max_pool`.
         features: channels put out.
+        kernel_size: rows and columns of the kernel; of an average, 3 each.
         dtype: computed in; None: that of images and parameters.
         feature_group_count: as of `nn.Conv`; the groups are computed one after the other.
     """
 
+    layer: Callable[..., Array]
     features: int
+    kernel_size: tuple[int, int] = (3, 3)
     dtype: Any = None
     feature_group_count: int = 1
 
     @nn.compact
-    def __call__(self, images: jax.Array) -> jax.Array:
-        """Maps images `[N, H, W, C]` to `[N, H // 2, W // 2, features]`."""
-        operands = _conv_operands(self, images, (3, 3), self.feature_group_count)
-        return _group_by_group(conv_relu_pool, operands, self.feature_group_count)
+    def __call__(self, images: Array) -> Array:
+        """Maps images `[N, H, W, C]` to `[N, H', W', features]` of half the height and width."""
+        groups = self.feature_group_count
+        shape = (*self.kernel_size, images.shape[-1] // groups, self.features)
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), shape)
+        bias = self.param("bias", nn.initializers.zeros, (self.features,))
+        operands = nn.dtypes.promote_dtype(images, kernel, bias, dtype=self.dtype)
+        parts = zip(*(jnp.split(one, groups, axis=-1) for one in operands), strict=True)
+        return jnp.concatenate([self.layer(*part) for part in parts], axis=-1)
 
 
-class ConvReluMaxPool(nn.Module):
-    """`nn.Conv` with padding 'SAME', `nn.relu` and `nn.max_pool` of 2x2, with nn.Conv's parameters.
-
-    Attributes:
-        features: channels put out.
-        kernel_size: rows and columns of the kernel.
-        dtype: computed in; None: that of images and parameters.
-        feature_group_count: as of `nn.Conv`; the groups are computed one after the other.
-    """
-
-    features: int
-    kernel_size: tuple[int, int]
-    dtype: Any = None
-    feature_group_count: int = 1
-
-    @nn.compact
-    def __call__(self, images: jax.Array) -> jax.Array:
-        """Maps images `[N, H, W, C]` to `[N, ceil(H / 2), ceil(W / 2), features]`."""
-        operands = _conv_operands(self, images, self.kernel_size, self.feature_group_count)
-        return _group_by_group(conv_relu_max_pool, operands, self.feature_group_count)
-
-
-def conv(images: jax.Array, kernel: jax.Array, padding: Padding) -> jax.Array:
+def conv(images: Array, kernel: Array, padding: Padding) -> Array:
     """Convolves with stride 1. On CPU it can be differentiated in reverse mode only.
 
     Args:
@@ -136,7 +123,7 @@ def conv(images: jax.Array, kernel: jax.Array, padding: Padding) -> jax.Array:
     return _conv(images, kernel, padding)
 
 
-def conv_relu_pool(images: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
+def conv_relu_pool(images: Array, kernel: Array, bias: Array) -> Array:
     """A 3x3 convolution with zeros around, a rectifier, and the average of each 2x2 window.
 
     Args:
@@ -156,7 +143,7 @@ def conv_relu_pool(images: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax
     return x.reshape(n, height // 2, 2, width // 2, 2, -1).sum(axis=(2, 4))
 
 
-def conv_relu_max_pool(images: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
+def conv_relu_max_pool(images: Array, kernel: Array, bias: Array) -> Array:
     """A convolution with zeros around, a rectifier, and the largest of each 2x2 window.
 
     On CPU it can be differentiated in reverse mode only, as `conv`.
@@ -179,38 +166,17 @@ def conv_relu_max_pool(images: jax.Array, kernel: jax.Array, bias: jax.Array) ->
     return nn.max_pool(x, (2, 2), (2, 2), "SAME")
 
 
-def _group_by_group(layer: Callable[..., jax.Array], operands: Any, num_groups: int) -> jax.Array:
-    """Applies a layer to groups of channels of images, kernel and bias."""
-    parts = zip(*(jnp.split(one, num_groups, axis=-1) for one in operands), strict=True)
-    found = [layer(*part) for part in parts]
-    return found[0] if num_groups == 1 else jnp.concatenate(found, axis=-1)
-
-
-def _conv_operands(
-    module: ConvReluPool | ConvReluMaxPool,
-    images: jax.Array,
-    kernel_size: tuple[int, int],
-    num_groups: int = 1,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Images, kernel and bias in one dtype; parameters named and initialised as nn.Conv does."""
-    shape = (*kernel_size, images.shape[-1] // num_groups, module.features)
-    kernel = module.param("kernel", nn.initializers.lecun_normal(), shape)
-    bias = module.param("bias", nn.initializers.zeros, (module.features,))
-    images, kernel, bias = nn.dtypes.promote_dtype(images, kernel, bias, dtype=module.dtype)
-    return images, kernel, bias
-
-
 def on_cpu() -> bool:
     """Whether programs are compiled for CPU, whose fast forms are not an accelerator's."""
     return traced_platform() == "cpu"
 
 
-def _relu(x: jax.Array) -> jax.Array:
+def _relu(x: Array) -> Array:
     """`nn.relu`; as a maximum, XLA:CPU would fuse it with a sum and write out the zeros."""
     return jnp.where(x <= 0, 0, x)  # NaN stays NaN.
 
 
-def _conv(images: jax.Array, kernel: jax.Array, padding: Padding) -> jax.Array:
+def _conv(images: Array, kernel: Array, padding: Padding) -> Array:
     return lax.conv_general_dilated(
         images, kernel, (1, 1), padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
     )
@@ -238,7 +204,7 @@ def _conv_backward(padding, residuals, grads):
 _conv_with_fast_gradients.defvjp(_conv_forward, _conv_backward)
 
 
-def _kernel_gradient(images: jax.Array, grads: jax.Array, padding: Padding) -> jax.Array:
+def _kernel_gradient(images: Array, grads: Array, padding: Padding) -> Array:
     """The gradient with respect to the kernel, as a convolution whose kernel is `grads`.
 
     XLA's library YNN is slower at it than Eigen, and leaves to Eigen what it refuses: a kernel
@@ -266,7 +232,7 @@ def _kernel_gradient(images: jax.Array, grads: jax.Array, padding: Padding) -> j
     return _conv(images, grads, ((top, bottom + extra), (0, 0))).transpose(1, 2, 0, 3)
 
 
-def _conv_as_product(images: jax.Array, kernel: jax.Array, padding: Padding) -> jax.Array:
+def _conv_as_product(images: Array, kernel: Array, padding: Padding) -> Array:
     """`_conv` as the product of patches [N * H' * W', K_h * K_w * C] with the kernel."""
     x = jnp.pad(images, ((0, 0), *padding, (0, 0)))
     rows, columns, channels, features = kernel.shape
@@ -280,9 +246,7 @@ def _conv_as_product(images: jax.Array, kernel: jax.Array, padding: Padding) -> 
     return product.reshape(len(images), height, width, features)
 
 
-def _conv_in_windows(
-    images: jax.Array, kernel: jax.Array, bias: jax.Array, padding: Padding
-) -> jax.Array:
+def _conv_in_windows(images: Array, kernel: Array, bias: Array, padding: Padding) -> Array:
     """A 3x3 convolution as one matrix product, grouped by 2x2 windows of its output.
 
     The four outputs of a window depend on the same 4x4 pixels: one row of the left matrix. The
@@ -311,7 +275,7 @@ def _conv_in_windows(
     return x.reshape(n, height, width, 4, features)
 
 
-def _conv_in_blocks(images: jax.Array, kernel: jax.Array) -> jax.Array:
+def _conv_in_blocks(images: Array, kernel: Array) -> Array:
     """A convolution with zeros around that has blocks of 2x2 pixels as its channels.
 
     All four outputs of a block depend on the same blocks. So there are four times the channels, in
@@ -330,14 +294,14 @@ def _conv_in_blocks(images: jax.Array, kernel: jax.Array) -> jax.Array:
     return x.reshape(*x.shape[:3], 4, kernel.shape[-1])
 
 
-def _in_blocks(images: jax.Array) -> jax.Array:
+def _in_blocks(images: Array) -> Array:
     """Makes channels of blocks of 2x2 pixels: `[N, H // 2, W // 2, 4 * C]`."""
     n, height, width, channels = images.shape
     x = images.reshape(n, height // 2, 2, width // 2, 2 * channels).transpose(0, 1, 3, 2, 4)
     return x.reshape(n, height // 2, width // 2, 4 * channels)
 
 
-def _kernel_in_blocks(kernel: jax.Array) -> jax.Array:
+def _kernel_in_blocks(kernel: Array) -> Array:
     """A kernel `[K_h, K_w, C, F]` of odd sizes at its four places in blocks of 2x2 pixels.
 
     Returns:
@@ -352,13 +316,13 @@ def _kernel_in_blocks(kernel: jax.Array) -> jax.Array:
     return x.transpose(0, 2, 1, 3, 4, 5).reshape(rows, columns, 4 * channels, 4 * features)
 
 
-def _first_largest(x: jax.Array) -> jax.Array:
+def _first_largest(x: Array) -> Array:
     """Returns the largest of four, `[..., 4, F] -> [..., F]`.
 
     The first of equal ones has the gradient, as with `nn.max_pool`.
     """
 
-    def larger(first: jax.Array, second: jax.Array) -> jax.Array:
+    def larger(first: Array, second: Array) -> Array:
         return jnp.where((second > first) | jnp.isnan(second), second, first)
 
     a, b, c, d = (x[..., k, :] for k in range(4))

@@ -1,25 +1,45 @@
-"""Linen modules as networks, told whether they train by the argument or field that they have."""
+"""Linen modules as networks, told whether they train by the argument or field that they have.
+
+The smallest of them is logistic regression.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import inspect
-import re
-import zlib
 from collections.abc import Iterator
 from typing import Any
 
 import jax
 from flax import linen as nn
-from flax.errors import InvalidRngError
 
 from ensemble.network import Variables, check_outputs
+
+
+class LogisticRegression(nn.Module):
+    """One dense layer: 7,850 parameters on MNIST.
+
+    Attributes:
+        num_outputs: K, of a classifier its logits.
+        dtype: computed in; None: float32. Parameters are float32.
+    """
+
+    num_outputs: int
+    dtype: Any = None
+
+    @nn.compact
+    def __call__(self, inputs: Any) -> Any:
+        """Maps inputs `[N, ...]`, flattened, to outputs `[N, num_outputs]`."""
+        x = inputs.reshape((inputs.shape[0], -1))
+        return nn.Dense(self.num_outputs, dtype=self.dtype)(x)
+
 
 SWITCHES = {"train": True, "training": True, "is_training": True, "deterministic": False}
 """Usual names of what tells a module whether it trains, and the value that says so."""
 DROPOUT = "dropout"
 """The stream of noise that `nn.Dropout` draws from."""
+_OTHERS = 2**32 - 3  # What the key of other streams is folded with.
 _NOISY = (nn.Dropout, nn.MultiHeadDotProductAttention)
 """Layers that draw noise unless they are told to be deterministic."""
 
@@ -34,7 +54,7 @@ class LinenNetwork:
 
     module: Any
 
-    def init(self, rng_key: jax.Array, inputs: jax.Array) -> Variables:
+    def init(self, rng_key: Any, inputs: Any) -> Variables:
         """Starts the variables; `module.init` takes the key as it is."""
         module, mode = self._switched(False)
         # Where arrays lie is the mesh's to say: `nn.with_partitioning` counts for nothing.
@@ -42,17 +62,13 @@ class LinenNetwork:
             return dict(nn.unbox(module.init(rng_key, inputs, **mode)))
 
     def apply(
-        self,
-        variables: Variables,
-        inputs: jax.Array,
-        train: bool = False,
-        rng_key: jax.Array | None = None,
+        self, variables: Variables, inputs: Any, train: bool = False, rng_key: Any = None
     ) -> tuple[jax.Array, Variables]:
-        """Maps inputs to outputs; each stream of noise that the module asks for has its own key.
+        """Maps inputs to outputs.
 
-        The stream `dropout` starts at `rng_key`, another at a key that follows from its name. With
-        a key and without `train` the module is told that it predicts, and its layers of Flax that
-        draw noise that they do not.
+        The stream `dropout` starts at `rng_key`, all others at another key. With a key and without
+        `train` the module is told that it predicts, and its layers of Flax that draw noise that
+        they do not.
 
         Raises:
             InvalidRngError: The module draws noise without a key, or a transformation within it
@@ -60,20 +76,14 @@ class LinenNetwork:
         """
         module, mode = self._switched(train)
         state = {name: one for name, one in variables.items() if name != "params"}
-        rngs = {} if rng_key is None else {DROPOUT: rng_key}
-        is_noisy = rng_key is not None and not train
-        while True:
-            try:
-                with _noisy() if is_noisy else contextlib.nullcontext():
-                    outputs, moved = module.apply(
-                        variables, inputs, rngs=rngs, mutable=list(state) if train else [], **mode
-                    )
-                return check_outputs(outputs), dict(moved) if train else state
-            except InvalidRngError as error:  # It is traced anew for each stream, of which few are.
-                absent = re.search(r'needs PRNG for "(.*?)"', str(error), re.DOTALL)
-                if absent is None or rng_key is None or absent[1] in rngs:
-                    raise
-                rngs[absent[1]] = jax.random.fold_in(rng_key, zlib.crc32(absent[1].encode()))
+        rngs = {}
+        if rng_key is not None:  # Flax takes the stream `params` for one that is not given.
+            rngs = {DROPOUT: rng_key, "params": jax.random.fold_in(rng_key, _OTHERS)}
+        with _noisy() if rngs and not train else contextlib.nullcontext():
+            outputs, moved = module.apply(
+                variables, inputs, rngs=rngs, mutable=list(state) if train else [], **mode
+            )
+        return check_outputs(outputs), dict(moved) if train else state
 
     def _switched(self, train: bool) -> tuple[Any, dict[str, bool]]:
         """The module, and arguments of its call, in training or not."""

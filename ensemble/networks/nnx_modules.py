@@ -11,13 +11,11 @@ variables of a network: every call makes them from its key. Intermediates, and V
 call creates, are dropped.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -29,10 +27,8 @@ from ensemble.errors import InputError, in_one_line, in_own_code
 from ensemble.network import Variables, check_outputs
 
 Factory = Callable[[Any], Any]
-Path = tuple[Any, ...]
-PARAMS = "params"
-STATE = "batch_stats"
 _MODULE = "new module at each call, such as lambda rngs: MyModule(num_outputs, rngs=rngs)"
+_NOISY = (nnx.Dropout, nnx.MultiHeadAttention)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -42,27 +38,23 @@ class NNXNetwork:
     Attributes:
         factory: From `nnx.Rngs` to an `nnx.Module`, which maps [B, ...] to outputs [B, K].
         graphdef: Structure of its modules without their arrays.
-        leaves: By the path of each array, in the order of the structure: `PARAMS` or `STATE` if it
-            is a variable of the network, shape and dtype if it is of a random stream, else the
-            array, which is the same in every module.
+        leaves: By the path of each array, in the order of the structure: `params` or `batch_stats`
+            if it is a variable of the network, shape and dtype if it is of a random stream, else
+            the array, which is the same in every module.
         takes_rngs: Whether a module's call has an argument `rngs`.
     """
 
     factory: Factory
-    graphdef: nnx.GraphDef
-    leaves: Mapping[Path, Any]
+    graphdef: Any
+    leaves: dict[Any, Any]
     takes_rngs: bool
 
-    def init(self, rng_key: jax.Array, inputs: jax.Array) -> Variables:
+    def init(self, rng_key: Any, inputs: Any) -> Variables:
         """Starts the variables: those of `factory(nnx.Rngs(rng_key))`."""
-        return {PARAMS: {}} | self._variables(_build(self.factory, rng_key))
+        return {"params": {}} | self._variables(_build(self.factory, rng_key))
 
     def apply(
-        self,
-        variables: Variables,
-        inputs: jax.Array,
-        train: bool = False,
-        rng_key: jax.Array | None = None,
+        self, variables: Variables, inputs: Any, train: bool = False, rng_key: Any = None
     ) -> tuple[jax.Array, Variables]:
         """Maps inputs to outputs; random stream number i starts at `fold_in(rng_key, i)`.
 
@@ -76,29 +68,23 @@ class NNXNetwork:
         if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
             key = jax.random.wrap_key_data(key)
         arrays = dict(self.leaves)
-        streams = []
+        streams = [path for path, leaf in arrays.items() if isinstance(leaf, jax.ShapeDtypeStruct)]
         number = 0
         for path, leaf in self.leaves.items():
             if isinstance(leaf, str):
-                place = (leaf, *map(str, path))
-                arrays[path] = functools.reduce(operator.getitem, place, variables)
-            elif isinstance(leaf, jax.ShapeDtypeStruct):
-                streams.append(path)
-                if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):  # A counter.
-                    arrays[path] = jnp.zeros(leaf.shape, leaf.dtype)
-                    continue
+                arrays[path] = functools.reduce(operator.getitem, map(str, path), variables[leaf])
+            elif path in streams and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
                 start = jax.random.fold_in(key, number)
                 arrays[path] = jax.random.split(start, leaf.shape) if leaf.shape else start
                 number += 1
+            elif path in streams:  # A counter.
+                arrays[path] = jnp.zeros(leaf.shape, leaf.dtype)
         module: Any = nnx.unflatten(self.graphdef, list(arrays.values()))
         module.train() if train else module.eval()
         if not train and rng_key is not None:
-            noisy = nnx.Dropout, nnx.MultiHeadAttention
-            module.set_attributes(*noisy, deterministic=False, raise_if_not_found=False)
-        options: dict[str, nnx.Rngs | None] = {"rngs": None} if self.takes_rngs else {}
-        if options and rng_key is not None:
-            options["rngs"] = nnx.Rngs(jax.random.fold_in(key, len(streams)))
-        outputs = check_outputs(module(inputs, **options))
+            module.set_attributes(*_NOISY, deterministic=False, raise_if_not_found=False)
+        own = None if rng_key is None else nnx.Rngs(jax.random.fold_in(key, len(streams)))
+        outputs = check_outputs(module(inputs, **({"rngs": own} if self.takes_rngs else {})))
         after = _arrays(module)
         if rng_key is None and any(after[path] is not arrays[path] for path in streams):
             raise InputError(
@@ -106,18 +92,19 @@ class NNXNetwork:
                 "draw none where its attribute `deterministic` is True, as nnx.Dropout does"
             )
         state = self._variables(module) if train else variables
-        return outputs, {name: one for name, one in state.items() if name != PARAMS}
+        return outputs, {name: one for name, one in state.items() if name != "params"}
 
     def _variables(self, module: nnx.Module) -> Variables:
         """The variables of a module as nested dicts."""
         arrays = _arrays(module)
-        flat = {}
-        for path, leaf in self.leaves.items():
-            if isinstance(leaf, str):
-                # Of a Variable that a number started, the type is weak.
-                flat[leaf, *map(str, path)] = jax.tree.map(
-                    lambda one: jnp.asarray(one, jnp.result_type(one)), arrays[path]
-                )
+        flat = {
+            # Of a Variable that a number started, the type is weak.
+            (leaf, *map(str, path)): jax.tree.map(
+                lambda one: jnp.asarray(one, jnp.result_type(one)), arrays[path]
+            )
+            for path, leaf in self.leaves.items()
+            if isinstance(leaf, str)
+        }
         found: Variables = unflatten_dict(flat)
         return found
 
@@ -143,34 +130,31 @@ def from_nnx(factory: Factory) -> NNXNetwork:
             raise InputError(
                 f"the factory of NNX modules returns the same module twice, not a {_MODULE}"
             )
-        networks.append(_network(factory, module))
+        graphdef, state = nnx.split(module)
+        leaves = {path: _leaf(module, path, one) for path, one in nnx.to_flat_state(state)}
+        takes_rngs = "rngs" in inspect.signature(type(module).__call__).parameters
+        networks.append(NNXNetwork(factory, graphdef, leaves, takes_rngs))
 
     jax.eval_shape(trace, jax.random.key(0))  # Nothing is computed.
     return networks[0]
 
 
-def _network(factory: Factory, module: nnx.Module) -> NNXNetwork:
-    """The network of a factory, by a module that was built from a traced key."""
-    graphdef, state = nnx.split(module)
-    leaves: dict[Path, Any] = {}
-    for path, leaf in nnx.to_flat_state(state):
-        if isinstance(leaf, nnx.RngState):
-            leaves[path] = jax.eval_shape(lambda value: value, leaf.get_value())
-        elif isinstance(leaf, nnx.Variable):
-            leaves[path] = PARAMS if isinstance(leaf, nnx.Param) else STATE
-        elif isinstance(leaf, jax.core.Tracer):
-            name = ".".join(map(str, (type(module).__name__, *path)))
-            raise InputError(
-                f"{name} is an array outside of a Variable; keep it in an nnx.Param if it is "
-                "learned, in an nnx.Variable if it changes, and make a NumPy array of a constant"
-            )
-        else:
-            leaves[path] = leaf
-    takes_rngs = "rngs" in inspect.signature(type(module).__call__).parameters
-    return NNXNetwork(factory, graphdef, leaves, takes_rngs)
+def _leaf(module: nnx.Module, path: Any, leaf: Any) -> Any:
+    """An entry of `NNXNetwork.leaves`, of a module that was built from a traced key."""
+    if isinstance(leaf, nnx.RngState):
+        return jax.eval_shape(lambda value: value, leaf.get_value())
+    if isinstance(leaf, nnx.Variable):
+        return "params" if isinstance(leaf, nnx.Param) else "batch_stats"
+    if isinstance(leaf, jax.core.Tracer):
+        name = ".".join(map(str, (type(module).__name__, *path)))
+        raise InputError(
+            f"{name} is an array outside of a Variable; keep it in an nnx.Param if it is "
+            "learned, in an nnx.Variable if it changes, and make a NumPy array of a constant"
+        )
+    return leaf
 
 
-def _build(factory: Factory, rng_key: jax.Array) -> nnx.Module:
+def _build(factory: Factory, rng_key: Any) -> nnx.Module:
     """A module of a member, without what it has noted about its own construction."""
     try:
         with nnx.use_eager_sharding(False):  # Where arrays lie is the mesh's to say.
@@ -189,7 +173,7 @@ def _build(factory: Factory, rng_key: jax.Array) -> nnx.Module:
     return module
 
 
-def _arrays(module: nnx.Module) -> dict[Path, Any]:
+def _arrays(module: nnx.Module) -> dict[Any, Any]:
     """The arrays of a module, in and outside of Variables, by their paths."""
     flat = nnx.to_flat_state(nnx.state(module))
     return {

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from jax import lax
+from jax import Array, lax
 
 from ensemble.networks import layers
 
@@ -57,31 +57,30 @@ class PackedDense(nn.Dense):
     feature_group_count: int = 1
 
     @nn.compact
-    def __call__(self, inputs: jax.Array) -> jax.Array:
+    def __call__(self, inputs: Array) -> Array:
         """Maps inputs `[..., I]` to `[..., features]`."""
         groups = self.feature_group_count
         if groups == 1:
             return super().__call__(inputs)
 
-        def start(rng_key: jax.Array, shape: tuple[int, ...], *dtype: Any) -> jax.Array:
+        def start(rng_key: Any, shape: Any, *dtype: Any) -> Array:
             keys = jax.random.split(rng_key, groups)
             return jax.vmap(lambda key: self.kernel_init(key, shape[1:], *dtype))(keys)
 
         shape = (groups, inputs.shape[-1] // groups, self.features // groups)
         kernel = self.param("kernel", start, shape, self.param_dtype)
-        bias = None
+        bias: Any = 0
         if self.use_bias:
             bias = self.param("bias", self.bias_init, (self.features,), self.param_dtype)
         inputs, kernel, bias = nn.dtypes.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
         x = inputs.reshape(*inputs.shape[:-1], groups, -1)
         x = jnp.einsum("...gi,gio->...go", x, kernel, precision=self.precision)
-        x = x.reshape(*inputs.shape[:-1], self.features)
-        return x if bias is None else x + bias
+        return x.reshape(*inputs.shape[:-1], self.features) + bias
 
 
 def _convolved(
-    images: jax.Array, kernel: jax.Array, *args: Any, feature_group_count: int, **options: Any
-) -> jax.Array:
+    images: Array, kernel: Array, *args: Any, feature_group_count: int, **options: Any
+) -> Array:
     """`lax.conv_general_dilated` of channels last, whose groups are by themselves on CPU."""
     if feature_group_count == 1 or not layers.on_cpu():
         options["feature_group_count"] = feature_group_count
@@ -100,7 +99,7 @@ class PackedConv(nn.Conv):
     conv_general_dilated: Any = _convolved
 
 
-def flattened(images: jax.Array, num_groups: int = 1) -> jax.Array:
+def flattened(images: Array, num_groups: int = 1) -> Array:
     """Images `[N, H, W, C]` as `[N, H * W * C]`, one group of channels after the other."""
     if num_groups == 1:
         return images.reshape((images.shape[0], -1))

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
-from ensemble.config.pieces import DENSITIES
+from ensemble.config.builtin import DENSITIES
 from ensemble.errors import InputError, TrainingError
 from ensemble.random_walk.densities import Density
 from ensemble.random_walk.summary import MAX_RHAT, SHARES, summarise

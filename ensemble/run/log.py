@@ -5,7 +5,9 @@ import tempfile
 import time
 from typing import Any
 
-from ensemble.config.pieces import CALLBACKS
+import numpy as np
+
+from ensemble.config.builtin import CALLBACKS
 from ensemble.errors import in_own_code
 from ensemble.notes import note
 from ensemble.storage.files import make_folder, write_file

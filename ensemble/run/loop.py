@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict, FrozenConfigDict
 
 from ensemble.config import by_path, checked
-from ensemble.config.pieces import METHODS, TASKS
+from ensemble.config.builtin import METHODS, TASKS
 from ensemble.data.catalogue import complete
 from ensemble.errors import InputError, shown
 from ensemble.notes import collected

@@ -27,7 +27,7 @@ from ensemble.likelihoods.classes import Categorical
 from ensemble.likelihoods.likelihood import Likelihood
 from ensemble.network import Network, Traits, Variables, widened
 from ensemble.networks import FLOAT32, facts
-from ensemble.networks.logistic_regression import LogisticRegression
+from ensemble.networks.linen import LogisticRegression
 from ensemble.notes import note
 from ensemble.priors import Prior, log_prior, parse_prior, sample_prior
 from ensemble.pytrees import ByName

@@ -12,8 +12,8 @@ import scipy.special
 import scipy.stats
 
 from ensemble.config.build import keys_of
+from ensemble.config.builtin import LIKELIHOODS
 from ensemble.config.keys import fields_of
-from ensemble.config.pieces import LIKELIHOODS
 from ensemble.likelihoods import from_data, from_dict
 
 NUM_ROWS = 12

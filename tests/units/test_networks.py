@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from ensemble import networks
-from ensemble.config.builtin import NUM_QUANTILES
-from ensemble.config.pieces import MODELS
+from ensemble.config.builtin import MODELS, NUM_QUANTILES
 
 SMALL = {
     "cnn": (8, 8, 1),
@@ -17,7 +16,6 @@ SMALL = {
     "logistic_regression": (5,),
     "mlp": (5,),
     "mlp piecewise_linear": (5,),
-    "mlp periodic": (5,),
     "resnet20": (8, 8, 1),
     "vit": (8, 8, 1),
 }

@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from ensemble.config import checked, pieces
+from ensemble.config import builtin, checked
 from ensemble.methods.optimizers import create_optimizer, learning_rate_schedule
 
 LOWEST = np.array([1.0, -2.0, 0.5], np.float32)
@@ -38,7 +38,7 @@ def update(name, gradient, rate=0.02, weight_decay=0.0):
     return optimizer.update(gradient, optimizer.init(params), params)[0]
 
 
-@pytest.mark.parametrize("name", pieces.OPTIMIZERS.names)
+@pytest.mark.parametrize("name", builtin.OPTIMIZERS.names)
 def test_steps_go_down_by_the_rate_and_members_move_as_each_alone(name):
     np.testing.assert_allclose(descend(name, jnp.zeros(3), 400), LOWEST, atol=0.05)
     gradient = jnp.asarray([1.0, -3.0, 0.5])
@@ -66,7 +66,7 @@ def expected_rate(name, step, num_steps):
     return 0.15 * (1 + math.cos(math.pi * min(1, (step - warmup) / max(1, num_steps - warmup))))
 
 
-@pytest.mark.parametrize("name", pieces.SCHEDULES.names)
+@pytest.mark.parametrize("name", builtin.SCHEDULES.names)
 @pytest.mark.parametrize("num_steps", [1, 2, 10, 200])
 def test_rates_follow_their_formula_over_any_horizon(name, num_steps):
     config = checked({"num_steps": num_steps, "lr_schedule": name, "learning_rate": 0.3})

@@ -4,10 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.linalg
 import scipy.stats
 
-from ensemble.config import pieces
+from ensemble.config import prior_text
 from ensemble.priors import parse_prior
 
 SCALE = 0.7
@@ -18,13 +17,11 @@ PRIORS = {
     "student_t(0.7, df=4)": scipy.stats.t(DF, 0, SCALE),
 }
 """The distribution of each value in SciPy."""
-CORRELATED = "correlated_normal(0.7, length=1.5)"
 SHAPE = (3, 3, 8, 16)
 
 
 def test_every_prior_is_here():
-    names = {spec.partition("(")[0] for spec in (*PRIORS, CORRELATED)}
-    assert set(pieces.PRIORS.names) == names
+    assert set(prior_text.PRIORS.names) == {spec.partition("(")[0] for spec in PRIORS}
 
 
 @pytest.mark.parametrize("spec", PRIORS)
@@ -41,24 +38,7 @@ def test_densities_and_draws_are_those_of_scipy(spec):
     assert scipy.stats.kstest(draws, its.cdf).pvalue > 1e-3
 
 
-def test_neighbours_in_a_filter_are_correlated_and_filters_are_not():
-    (prior,) = parse_prior(CORRELATED)
-    at = np.stack(np.meshgrid(range(3), range(3), indexing="ij"), axis=-1).reshape(9, 2)
-    distances = np.linalg.norm(at[:, None] - at[None], axis=-1)
-    covariance = SCALE**2 * np.exp(-distances / 1.5)
-    draws = np.asarray(prior.sample(jax.random.key(0), (3, 3, 40, 400)))
-    flat = draws.reshape(9, -1)
-    np.testing.assert_allclose(flat @ flat.T / flat.shape[1], covariance, atol=0.02)
-    assert abs(np.mean(draws[..., ::2, :] * draws[..., 1::2, :])) < 0.02
-    assert prior.standard_deviation(SHAPE) == pytest.approx(SCALE)
-    values = draws[:, :, :2, :5]
-    found = [prior.log_density(one) for one in (values, 0 * values)]
-    whitened = scipy.linalg.solve(covariance, values.reshape(9, -1))
-    expected = -0.5 * np.sum(values.reshape(9, -1) * whitened)
-    assert float(found[0] - found[1]) == pytest.approx(expected, rel=1e-4)
-
-
-@pytest.mark.parametrize("spec", [*PRIORS, CORRELATED])
+@pytest.mark.parametrize("spec", PRIORS)
 @pytest.mark.parametrize("size", [0.0, 1e4])
 def test_slopes_are_finite_at_zero_and_far_from_it(spec, size):
     (prior,) = parse_prior(spec)

@@ -150,6 +150,11 @@ class TableForm:
 # Fitting.
 
 
+def _missing(request: Request) -> list[str]:
+    """Texts that stand for a missing value, as `read_table` compares them."""
+    return [one.strip().lower() for one in request.na_values or ()]
+
+
 def fit(columns: Columns, what: str, request: Request, decimal: str = "") -> TableForm:
     """Fits how training rows become inputs.
 
@@ -166,7 +171,7 @@ def fit(columns: Columns, what: str, request: Request, decimal: str = "") -> Tab
     if all(one["kind"] == "drop" for one in entries):
         lines = ", ".join(f"{one['name']}: {one['why']}" for one in entries)
         raise InputError(f"{what} has no column to learn from ({shown(lines)})")
-    also = {"missing": [*(request.na_values or ())], "decimal": decimal or "."}
+    also = {"missing": _missing(request), "decimal": decimal or "."}
     return TableForm({"format": 3, "columns": entries, "target": request.target, **also})
 
 
@@ -242,7 +247,7 @@ def source_of(given: Parts, name: str, request: Request) -> Source:
     Raises:
         InputError: a column cannot be learned, or there are too few rows.
     """
-    missing = request.na_values or ()
+    missing = _missing(request)
     frames = {part: of_frame(inputs, name) for part, (inputs, _) in given.parts.items()}
     columns = {title: one.without(missing) for title, one in joined(frames).items()}
     first = next(iter(columns.values()))  # All columns of a file have its decimal mark.

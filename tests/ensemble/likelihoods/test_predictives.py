@@ -11,7 +11,7 @@ import scipy.stats
 from sklearn.metrics import mean_pinball_loss
 
 from ensemble import InputError
-from ensemble.likelihoods import families, from_data
+from ensemble.likelihoods import families, from_data, from_dict
 from ensemble.likelihoods.classes import Categorical, Classes, entropy
 from ensemble.likelihoods.counts import Counts
 from ensemble.likelihoods.numbers import Numbers
@@ -277,4 +277,4 @@ def test_several_targets_are_as_each_alone_and_their_nll_is_of_the_product(sever
     chain = whole.predictive(p.arrays, np.zeros(3, int))  # Three draws of one.
     np.testing.assert_allclose(chain.members[0].log_prob(TARGETS), p.log_prob(TARGETS))
     again = json.loads(json.dumps(whole.to_dict()))
-    assert type(whole).from_dict(again).to_dict() == whole.to_dict()
+    assert from_dict(whole.name, again).to_dict() == whole.to_dict()

@@ -5,7 +5,7 @@ import scipy.special
 
 from ensemble import likelihoods
 from ensemble.likelihoods.classes import Classes
-from ensemble.likelihoods.preview import as_text, preview, short
+from ensemble.likelihoods.predictive import as_text, short
 
 
 def classes(number, names):
@@ -31,7 +31,7 @@ def test_of_a_distribution_the_90_interval_is_shown():
 
 def test_the_first_rows_are_shown_and_texts_steer_nothing():
     p = classes(12, ["\x1b[2J<b>", "$x$"])
-    text = preview(p)
+    text = repr(p)
     assert text.splitlines()[0] == "12 predictions of 2 members"
     assert text.splitlines()[-1] == "and 2 more"
     assert "\x1b" not in text

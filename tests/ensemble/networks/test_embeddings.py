@@ -7,7 +7,7 @@ import pytest
 
 from ensemble import networks
 from ensemble.data.dataset import dataset_from_arrays, with_quantiles
-from ensemble.networks.embeddings import Periodic, PiecewiseLinear
+from ensemble.networks.mlp import PiecewiseLinear
 
 
 def table(num_rows=240):
@@ -35,20 +35,6 @@ def test_the_encoding_by_hand():
     assert found[:, 1].tolist() == [[-0.5, 0], [0.5, 0], [1, 0], [2, 0]]
 
 
-@pytest.mark.check
-def test_waves_of_each_feature():
-    module = Periodic(3)
-    x = jax.random.normal(jax.random.key(1), (5, 2))
-    params = module.init(jax.random.key(0), x)["params"]
-    found = module.apply({"params": params}, x)
-    for f in range(2):
-        angles = 2 * np.pi * np.outer(x[:, f], params["frequencies"][f])
-        waves = np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
-        expected = np.maximum(waves @ params["kernel"][f] + params["bias"][f], 0)
-        np.testing.assert_allclose(found[:, f], expected, rtol=1e-4, atol=1e-5)
-    assert np.std(params["frequencies"]) == pytest.approx(0.05, rel=0.15)
-
-
 def test_quantiles_are_those_of_what_the_network_sees():
     rows = {"train_inputs": table()["inputs"], "train_targets": table()["targets"]}
     dataset = with_quantiles(dataset_from_arrays(rows, hold_out=False))
@@ -61,10 +47,9 @@ def test_quantiles_are_those_of_what_the_network_sees():
 
 
 @pytest.mark.check
-@pytest.mark.parametrize("embedding", ["piecewise_linear", "periodic"])
-def test_flags_and_constants_go_on_as_they_are(embedding):
+def test_flags_and_constants_go_on_as_they_are():
     dataset = with_quantiles(dataset_from_arrays(table()))
-    settings = {"widths": (7,), "embedding_size": 5, "embedding": embedding}
+    settings = {"widths": (7,), "embedding_size": 5, "embedding": "piecewise_linear"}
     network = networks.create("mlp", 2, settings, quantiles=dataset.quantiles)
     params = network.init(jax.random.key(0), jnp.ones((1, 4)))["params"]
     assert params["Dense_0"]["kernel"].shape == (2 * 5 + 2, 7)

@@ -9,8 +9,7 @@ from flax import nnx
 
 from ensemble import networks
 from ensemble.networks import facts
-from ensemble.networks.linen import LinenNetwork
-from ensemble.networks.logistic_regression import LogisticRegression
+from ensemble.networks.linen import LinenNetwork, LogisticRegression
 
 
 def calling(function):

@@ -132,7 +132,7 @@ def test_nan_is_not_rectified_away(layer, channels):
 )
 def test_the_pooled_convolution_is_flax_s_with_its_parameters(kernel_size, dtype, shape):
     images = (8 * normal(0, shape) ** 2).astype(dtype)
-    ours = layers.ConvReluMaxPool(4, kernel_size)
+    ours = layers.ConvReluPool(layers.conv_relu_max_pool, 4, kernel_size)
     conv = nn.Conv(4, kernel_size)
     variables = ours.init(jax.random.key(1), images)
     jax.tree.map(np.testing.assert_array_equal, variables, conv.init(jax.random.key(1), images))

@@ -132,11 +132,8 @@ def test_a_convolution_in_groups_is_flax_s(strides, on_cpu, monkeypatch):
 @pytest.mark.parametrize("height", [7, 8])
 def test_a_pooled_convolution_in_groups_is_flax_s(pool, height):
     images = jax.random.normal(jax.random.key(1), (3, height, 6, 8))
-    module = (
-        layers.ConvReluPool(6, feature_group_count=2)
-        if pool is nn.avg_pool
-        else layers.ConvReluMaxPool(6, (3, 3), feature_group_count=2)
-    )
+    layer = layers.conv_relu_pool if pool is nn.avg_pool else layers.conv_relu_max_pool
+    module = layers.ConvReluPool(layer, 6, feature_group_count=2)
     variables = module.init(jax.random.key(0), images)
     plain = nn.Conv(6, (3, 3), feature_group_count=2)
     jax.tree.map(np.testing.assert_array_equal, variables, plain.init(jax.random.key(0), images))

@@ -76,7 +76,6 @@ def test_what_cannot_be_read_is_one_line(spec):
         ("student_t(1)", r"student_t\(1, df=4\)"),
         ("student_t(1, length=3)", "df=4"),
         ("student_t(1, df=2)", "df=2.*2.*4"),
-        ("correlated_normal(1, length=0)", "length up to 1000"),
         ("student_t(1, df=1e400)", "df above 2"),
     ],
 )
