@@ -25,8 +25,6 @@ from ensemble.errors import InputError
 if TYPE_CHECKING:
     from ensemble.data.data_forms import Given
 
-logger = logging.getLogger("ensemble")
-
 KNOWN_DATASETS = tuple(name for name in DATASETS if name != "arrays")
 _FILES = {".npz": "npz", ".csv": "csv", ".parquet": "parquet"}
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensemble.config import fields_for, task_of, trait
-from ensemble.config.builtin import LIKELIHOOD_OF, METHODS, EveryRun
+from ensemble.config.builtin import METHODS, EveryRun
 from ensemble.data.dataset import carved
 from ensemble.data.image_form import is_channels_first
 from ensemble.data.labels import are_classes

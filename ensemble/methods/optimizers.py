@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import optax
 
+from ensemble.config import Config
 from ensemble.config.builtin import OPTIMIZERS, SCHEDULES
 from ensemble.errors import InputError, in_own_code
 

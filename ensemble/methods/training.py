@@ -12,8 +12,7 @@ import optax
 
 from ensemble import pytrees
 from ensemble.config import Config, with_defaults
-from ensemble.config.builtin import DeepEnsemble
-from ensemble.config.builtin import AUGMENTATIONS
+from ensemble.config.builtin import AUGMENTATIONS, DeepEnsemble
 from ensemble.data.batches import augment, epoch_batches
 from ensemble.data.labels import class_weights
 from ensemble.errors import InputError

@@ -5,8 +5,6 @@ import tempfile
 import time
 from typing import Any
 
-import numpy as np
-
 from ensemble.config.builtin import CALLBACKS
 from ensemble.errors import in_own_code
 from ensemble.notes import note
