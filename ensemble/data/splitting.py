@@ -233,11 +233,8 @@ def _note_copies(train: tuple[NDArray, NDArray], test: tuple[NDArray, NDArray], 
     is_few = len(np.unique(train[0])) < _FEWEST * len(train[0])
     if is_few or not np.isin(test[0], train[0]).any():
         return
-    learned, tested = (
-        [*zip(digests.tolist(), map(str, targets.tolist()), strict=True)]
-        for digests, targets in (train, test)
-    )
-    if number := sum(map({*learned}.__contains__, tested)):
+    learned, tested = (digests ^ digest_examples(targets) for digests, targets in (train, test))
+    if number := np.isin(tested, learned).sum():
         size = len(test[0])
         note(
             f"{name}: {number} of {size} test examples ({number / size:.0%}) "
