@@ -39,8 +39,8 @@ def digest_examples(inputs: AnyStored) -> NDArray:
     Args:
         inputs: [N, ...], perhaps on disk: they are read in blocks, unless they are `known`.
     """
-    if isinstance(inputs, Stored) and inputs.known is not None:
-        return inputs.known.digests
+    if known := getattr(inputs, "known", None):
+        return known.digests
     digests = np.empty(len(inputs), np.uint64)
     for here in slices(len(inputs), inputs.shape[1:]):
         block = inputs[here]
