@@ -59,8 +59,7 @@ def given_examples(name: str, request: Request) -> Parts:
             f"dataset={name!r} cannot be written as records; npz:, npy:, folder:, records: and "
             "tfds: can"
         )
-    given: Parts = resolve(entry.given)(name, request)
-    return given
+    return resolve(entry.given)(name, request)
 
 
 def models_of(name: str) -> tuple[str, ...]:
@@ -106,8 +105,7 @@ def load(name: str, request: Request) -> Source:
     is_own = entry.loader == name  # A program's.
     what = f"config.dataset={name!r}"
     loader = given_or_imported(name, what) if is_own else resolve(entry.loader)
-    source: Source = loader(name, request)
-    return source
+    return loader(name, request)
 
 
 def complete(

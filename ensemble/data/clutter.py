@@ -74,16 +74,17 @@ def render(digits: NDArray, shown: NDArray, rng: np.random.Generator) -> NDArray
     """
     sources = _enlarge(digits)
     count = len(shown)
+    each = (count, 1, 1)
     images = np.zeros((count, SIDE, SIDE))
     for _ in range(_NUM_PIECES):
         piece = _place(sources[rng.integers(0, len(digits), count)], 8, rng)
-        images = np.maximum(images, _window(piece, rng) * rng.uniform(0.4, 1, (count, 1, 1)))
+        images = np.maximum(images, _window(piece, rng) * rng.uniform(0.4, 1, each))
     # The second digit is from 0.5 to 1 times as bright as the first.
     second = _place(sources[rng.integers(0, len(digits), count)], 4, rng)
-    second *= rng.uniform(0.5, 1, (count, 1, 1)) * (rng.random((count, 1, 1)) < _PAIRED)
+    second *= rng.uniform(0.5, 1, each) * (rng.random(each) < _PAIRED)
     first = _place(sources[shown], 2.5, rng)
     images = np.maximum(images, np.maximum(first, second))
-    images = images * rng.uniform(0.6, 1, (count, 1, 1)) + rng.normal(0, 0.1, images.shape)
+    images = images * rng.uniform(0.6, 1, each) + rng.normal(0, 0.1, images.shape)
     return np.rint(255 * np.clip(images, 0, 1)).astype(np.uint8)[..., None]
 
 

@@ -19,7 +19,7 @@ from ensemble.data.dataset import carved
 from ensemble.data.image_form import is_channels_first
 from ensemble.data.labels import are_classes
 from ensemble.data.own_arrays import WEIGHTS, check_arrays, local_path, max_data_bytes, reading
-from ensemble.data.source import Examples, Parts, Request, Source
+from ensemble.data.source import Examples, Parts, Request, Shape, Source
 from ensemble.data.splitting import POOL, SPLITS, split_of
 from ensemble.data.tables import is_table
 from ensemble.errors import InputError
@@ -49,7 +49,7 @@ class Given(Parts):
     """Examples of a program or of files of arrays, with their way to a source."""
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         """The shape of an example; empty for tables, and for what has none."""
         try:
             return () if self.is_table else np.shape(next(iter(self.parts.values())).inputs)[1:]
@@ -171,7 +171,7 @@ def recognise(data: Any, kind: str | None = None, target: str = "", name: str = 
     return Given(examples, has_tables, kind, class_names, weights)
 
 
-def _named(data: Any, what: str, target: str = "") -> Iterator[tuple[str, str, Any]]:
+def _named(data: Any, what: str, target: str = "") -> Iterator[Any]:
     """Yields splits, or `POOL`, keys of `own_arrays`, or `y`, and their arrays."""
     if is_table(data):
         if not target:
@@ -226,7 +226,7 @@ def _kind(targets: Any, target: str, has_tables: bool) -> str:
     return "targets" if is_number and not are_classes(values) else "labels"
 
 
-def _of_batches(data: Any, what: str) -> Iterator[tuple[str, str, Any]]:
+def _of_batches(data: Any, what: str) -> Iterator[Any]:
     """Yields arrays that are joined from an iterable of pairs or mappings."""
     is_sequence = isinstance(data, Iterable) and not isinstance(data, str | bytes | np.ndarray)
     batches = [
@@ -235,9 +235,9 @@ def _of_batches(data: Any, what: str) -> Iterator[tuple[str, str, Any]]:
     ]
     if not batches or not all(isinstance(one, Mapping) for one in batches):
         raise InputError(f"{what} is a {type(data).__name__}, not inputs and targets; {_REMEDY}")
-    is_single = any(np.ndim(one) == 0 for one in batches[0].values())
-    join: Any = np.stack if is_single else np.concatenate
     try:
+        is_single = any(np.ndim(one) == 0 for one in batches[0].values())
+        join: Any = np.stack if is_single else np.concatenate
         found = {key: join([np.asarray(one[key]) for one in batches]) for key in batches[0]}
     except (KeyError, ValueError) as error:
         raise InputError(

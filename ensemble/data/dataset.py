@@ -10,7 +10,7 @@ import numpy as np
 
 from ensemble.config.builtin import NUM_QUANTILES
 from ensemble.data.batches import normalise
-from ensemble.data.source import Examples, Parts, Request, Source, Stored
+from ensemble.data.source import Examples, Parts, Request, Source
 from ensemble.data.splitting import carve
 from ensemble.errors import InputError
 
@@ -133,7 +133,7 @@ def carved(given: Parts, name: str, request: Request) -> Source:
 
     own_arrays.check_size((x for x, _ in given.parts.values()), name)
     parts = {
-        part: Examples(x.read(x.rows) if isinstance(x, Stored) and x.is_encoded else x, targets)
+        part: Examples(x.read(x.rows) if getattr(x, "is_encoded", False) else x, targets)
         for part, (x, targets) in given.parts.items()
     }
     splits, weights = carve(dataclasses.replace(given, parts=parts), name, request)

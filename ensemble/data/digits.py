@@ -55,7 +55,5 @@ def load_diabetes(name: str, request: Request) -> Source:
 
 def _read(name: str, **options: Any) -> NDArray:
     """Reads a table inside scikit-learn, whose import would add a second to the start of a run."""
-    spec = importlib.util.find_spec("sklearn")
-    assert spec is not None  # The package requires it.
-    assert spec.origin is not None
+    spec: Any = importlib.util.find_spec("sklearn")
     return np.loadtxt(Path(spec.origin).parent / "datasets" / "data" / name, **options)

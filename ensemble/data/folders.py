@@ -1,7 +1,7 @@
 """Folders of images, one per class: looked at before they are decoded, in bounded memory."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -168,7 +168,7 @@ def _header(image: Any, _: int) -> tuple[Size, str, str]:
     return size, image.mode, _path(image.filename)
 
 
-def _read(files: Sequence[Path], function: Callable[[Any, int], Any]) -> list[Any]:
+def _read(files: Sequence[Path], function: Any) -> list[Any]:
     """Results of a function of an open image and its number; of other files what is wrong."""
     import PIL.Image  # Only where pictures are read.
 

@@ -82,8 +82,7 @@ def check_size(inputs: Iterable[Any], name: str) -> None:
     Raises:
         InputError: They are too large.
     """
-    encoded = (x for x in inputs if isinstance(x, Stored) and x.is_encoded)
-    size = sum(math.prod(x.shape) for x in encoded)
+    size = sum(math.prod(x.shape) for x in inputs if getattr(x, "is_encoded", False))
     limit = max_data_bytes()
     if size > limit:
         raise InputError(

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensemble.data.own_arrays import WEIGHTS, local_path, max_data_bytes
-from ensemble.data.source import AnyStored, Examples, Parts, Request, Stored, Summary, slices
+from ensemble.data.source import AnyStored, Examples, Parts, Request, Shape, Stored, Summary, slices
 from ensemble.data.splitting import POOL, SPLITS, digest_examples
 from ensemble.errors import CorruptDataError, InputError, in_one_line
 from ensemble.storage.npz import read_arrays
@@ -34,7 +34,7 @@ _WRITE = "group_size:1,uncompressed"  # Pixels hardly shrink, and unpacking take
 logger = logging.getLogger("ensemble")
 
 
-def _reader(file: Path, example: tuple[int, ...], dtype: np.dtype) -> Callable[[NDArray], NDArray]:
+def _reader(file: Path, example: Shape, dtype: np.dtype) -> Any:
     """Returns a function that reads inputs [n, ...] of a file of records by indices [n]."""
     from array_record.python.array_record_module import ArrayRecordReader  # Only for records.
 
@@ -152,7 +152,7 @@ def write_records(
     return done - sum(len(one) for key, one in arrays.items() if key.endswith("_targets"))
 
 
-def _blocks(stored: AnyStored, skip_damaged: bool) -> Iterator[tuple[NDArray, NDArray]]:
+def _blocks(stored: AnyStored, skip_damaged: bool) -> Iterator[Any]:
     """Row numbers [n] and inputs [n, ...] of what can be read, block by block."""
     every = np.arange(len(stored))
     for here in slices(len(stored), stored.shape[1:]):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ensemble.data.tables.table import TableForm
 
 Array = np.ndarray
+Shape = tuple[int, ...]
 _BLOCK_VALUES = 1 << 22
 """Values of a block: few enough that float64 copies of it take 32 MiB."""
 
@@ -144,7 +145,7 @@ class Source:
         return self.splits[split].targets
 
     @property
-    def input_shape(self) -> tuple[int, ...]:
+    def input_shape(self) -> Shape:
         """The shape of one example's inputs: (H, W, C) or (F,)."""
         return next(iter(self.splits.values())).inputs.shape[1:]
 
@@ -257,14 +258,14 @@ class Stored:
     """
 
     rows: Array
-    example: tuple[int, ...]
+    example: Shape
     dtype: np.dtype
     read: Callable[[Array], Array]
     known: Summary | None = None
     is_encoded: bool = False
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         """(N, ...)."""
         return len(self.rows), *self.example
 
@@ -355,13 +356,13 @@ def blocks(source: Source, split: str) -> Iterator[Examples]:
         yield source.read(split, here)
 
 
-def slices(number: int, input_shape: tuple[int, ...]) -> list[slice]:
+def slices(number: int, input_shape: Shape) -> list[slice]:
     """Slices of N examples that fit in memory."""
     size = block_size(input_shape)
     return [slice(start, start + size) for start in range(0, number, size)]
 
 
-def block_size(input_shape: tuple[int, ...]) -> int:
+def block_size(input_shape: Shape) -> int:
     """Examples of one block."""
     return max(1, _BLOCK_VALUES // math.prod(input_shape))
 

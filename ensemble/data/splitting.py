@@ -39,8 +39,8 @@ def digest_examples(inputs: AnyStored) -> NDArray:
     Args:
         inputs: [N, ...], perhaps on disk: they are read in blocks, unless they are `known`.
     """
-    if isinstance(inputs, Stored) and inputs.known is not None:
-        return inputs.known.digests
+    if known := getattr(inputs, "known", None):
+        return known.digests
     digests = np.empty(len(inputs), np.uint64)
     for here in slices(len(inputs), inputs.shape[1:]):
         block = inputs[here]
@@ -92,7 +92,14 @@ def carve(
     absent = [split for split in wanted if split not in parts]
     if absent:
         inputs, targets = parts[source]
-        sizes = _carved_sizes(len(targets), absent, name)
+        size = max(1, (len(targets) + 5) // 10)
+        num_train = len(targets) - size * len(absent)
+        if num_train < 1:
+            raise InputError(
+                f"{name} has {len(targets)} examples to carve train, {', '.join(absent)} from; "
+                "each split needs at least one: give more examples, or give those splits"
+            )
+        sizes = [num_train, *[size] * len(absent)]
         if strata:
             codes = np.unique(strata.values[inputs], return_inverse=True)[1]
             if strata.groups is not None:
@@ -118,18 +125,6 @@ def carve(
         splits[split] = Examples(taken, targets[rows])
     weights = given.weights
     return splits, None if weights is None else weights[places["train"][1]]
-
-
-def _carved_sizes(num_examples: int, absent: Sequence[str], name: str) -> list[int]:
-    """A tenth, but at least one, for each absent split; the rest comes first, for training."""
-    size = max(1, (num_examples + 5) // 10)
-    num_train = num_examples - size * len(absent)
-    if num_train < 1:
-        raise InputError(
-            f"{name} has {num_examples} examples to carve train, {', '.join(absent)} from; each "
-            "split needs at least one: give more examples, or give those splits"
-        )
-    return [num_train, *[size] * len(absent)]
 
 
 def stratified_split(labels: NDArray, sizes: Sequence[int], seed: int) -> list[NDArray]:
@@ -233,11 +228,8 @@ def _note_copies(train: tuple[NDArray, NDArray], test: tuple[NDArray, NDArray], 
     is_few = len(np.unique(train[0])) < _FEWEST * len(train[0])
     if is_few or not np.isin(test[0], train[0]).any():
         return
-    learned, tested = (
-        [*zip(digests.tolist(), map(str, targets.tolist()), strict=True)]
-        for digests, targets in (train, test)
-    )
-    if number := sum(map({*learned}.__contains__, tested)):
+    learned, tested = (digests ^ digest_examples(targets) for digests, targets in (train, test))
+    if number := np.isin(tested, learned).sum():
         size = len(test[0])
         note(
             f"{name}: {number} of {size} test examples ({number / size:.0%}) "

@@ -69,7 +69,8 @@ def find_set(name: str, data_dir: str | None) -> Path | None:
             "digits and _, such as mnist or emnist/letters; the newest version here is taken"
         )
     for place in data_directories(data_dir):
-        if versions := [*(place / set_name).glob("[0-9]*.[0-9]*.[0-9]*")]:
+        paths = (place / set_name).glob("*.*.*")
+        if versions := [one for one in paths if re.fullmatch(r"\d+\.\d+\.\d+", one.name)]:
             return max(versions, key=lambda path: [*map(int, path.name.split("."))])
     return None
 
@@ -132,8 +133,8 @@ def open_set(name: str, data_dir: str | None, prepares: bool = False) -> "Prepar
         why = f"{directory} is whole, but as TFRecord, which only TensorFlow reads:"
     elif found := sorted(path.parent.name for path in (place / set_name).glob("*/*.*.*")):
         raise InputError(
-            f"{name} has configurations, of which {place / set_name} has {', '.join(found)}: "
-            f"choose one, such as {name}/{found[0]}"
+            f"{name} has configurations, here {', '.join(found)}: choose one, such as "
+            f"{name}/{found[0]}"
         )
     if not prepares or importlib.util.find_spec("tensorflow") is None:
         raise InputError(
@@ -221,7 +222,7 @@ def _classes(text: str) -> list[str]:
     """The names of Python classes in `features.json`, in any form that TFDS reads."""
     found = []
 
-    def look(node: dict[str, Any]) -> dict[str, Any]:
+    def look(node: Any) -> Any:
         for key, value in node.items():
             if isinstance(value, str):
                 if key in ("pythonClassName", "python_class_name", "type"):
@@ -320,22 +321,24 @@ def _keys_of(prepared: PreparedSet) -> tuple[str, str]:
     Raises:
         InputError: the set is not of images of 8 bits with one class label each.
     """
-    from tensorflow_datasets import features  # As in `PreparedSet`.
-
-    fields = prepared.features
-    images = [k for k, v in fields.items() if type(v) is features.Image and v.np_dtype == np.uint8]
-    labels = [key for key, one in fields.items() if type(one) is features.ClassLabel]
-    pairs = [(image, label) for image in images for label in labels]
+    kinds = {key: type(one).__name__ for key, one in sorted(prepared.features.items())}
+    images = [key for key, kind in kinds.items() if kind == "Image"]
+    labels = [key for key, kind in kinds.items() if kind == "ClassLabel"]
+    pairs = [
+        (image, label)
+        for image in images
+        for label in labels
+        if prepared.features[image].np_dtype == np.uint8
+    ]
     first, *_, last = prepared.supervised_keys or ("", "")
     if (first, last) in pairs:
         return first, last
     if len(pairs) == 1:
         return pairs[0]
-    kinds = [f"{key} ({type(one).__name__})" for key, one in sorted(fields.items())]
+    there = ", ".join(f"{key} ({kind})" for key, kind in kinds.items())
     raise InputError(
         f"{prepared.directory} is not a set of images of 8 bits per channel with one class label "
-        f"each, it holds {in_one_line(', '.join(kinds))}; take another set, or give arrays as "
-        "npz:PATH"
+        f"each, it holds {in_one_line(there)}; take another set, or give arrays as npz:PATH"
     )
 
 

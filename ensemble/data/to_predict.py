@@ -13,7 +13,6 @@ from ensemble.data.own_arrays import local_path
 from ensemble.data.source import AnyStored, Request
 from ensemble.data.splitting import POOL
 from ensemble.errors import InputError
-from ensemble.storage.paths import is_remote
 
 
 class Part(NamedTuple):
@@ -73,6 +72,4 @@ def inputs_of(paths: Sequence[str], config: Mapping[str, Any]) -> list[Part]:
 
 def are_images(paths: Sequence[str]) -> bool:
     """Whether all paths are of folders, or of files that are to be images."""
-    return not any(map(is_remote, paths)) and all(
-        file.exists() and file.suffix != ".npz" for file in map(local_path, paths)
-    )
+    return all(file.exists() and file.suffix != ".npz" for file in map(local_path, paths))

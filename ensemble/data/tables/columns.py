@@ -351,10 +351,10 @@ def _note_mark(name: str, texts: NDArray) -> None:
     marked = [one for one in texts if ("." in one or "," in one) and one.lower() != "n.a."]
     with contextlib.suppress(ValueError, IndexError):  # One mark alone suits, or there is none.
         point, comma = (read_table.numbers(marked, mark)[0] for mark in ".,")
-        keys = [f"config.column_types={f'{name}=number:{mark}'!r}" for mark in ",."]
         note(
-            f"Column {name!r} holds {marked[0]!r}, which is taken for {point:.15g}, and "
-            f"may be {comma:.15g}: set {keys[0]} if a comma is the decimal mark, {keys[1]} if not."
+            f"Column {name!r} holds {marked[0]!r}, which is taken for {point:.15g}, and may be "
+            f"{comma:.15g}: set config.column_types={name + '=number:,'!r} if a comma is the "
+            "decimal mark, or number:. if a point is."
         )
 
 

@@ -33,11 +33,11 @@ from ensemble.data.tables.columns import (
     target_values,
     typed,
 )
-from ensemble.errors import InputError, aligned, listed, quoted, shown
+from ensemble.errors import InputError, aligned, listed, shown
 from ensemble.notes import note
 
-PERIODS = {365.2425: "day of the year", 7.0: "day of the week", 1.0: "time of the day"}
-"""What dates share after so many days."""
+PERIODS = (365.2425, 7.0, 1.0)
+"""Days of the year, of the week and the time of the day after which dates are alike."""
 MOST_CATEGORIES = 32
 """Inputs that a column of categories becomes, that of all rare ones among them."""
 _LEAST = 3  # Rows of a category that has a column of its own.
@@ -132,12 +132,10 @@ class TableForm:
                 kind = "left out"
                 what = one["why"]
             elif kind == "category":
-                names = [text or "(missing)" for text in one["categories"]]
-                rare = f"; {len(one['rare'])} rare ones share a column" * bool(one["rare"])
-                what = f"{len(names)}: {listed(names)}{rare}"
+                names = [text or "(missing)" for text in one["categories"] + one["rare"]]
+                what = f"{len(names)}: {listed(names)}"
             elif kind == "date":
-                day = np.datetime64(int(one["median"] // 1), "D")
-                what = ", ".join([f"median {day}", *map(PERIODS.__getitem__, one["periods"])])
+                what = f"median {np.datetime64(int(one['median'] // 1), 'D')}"
             else:
                 what = f"mean {one['shift']:.4g}, sd {one['scale']:.4g}"
             gaps = "; missing values are flagged" * one.get("flag", 0)
@@ -295,9 +293,9 @@ def _strata(by: str, name: str, column: Column) -> Strata:
         found = infer(column, name)
         if found.kind not in ("date", "number"):
             raise InputError(
-                f"config.split_by='time:{name}' needs dates, such as 2024-12-31, or numbers; "
-                f"the column holds {quoted(values.tolist(), 1)}; if these are dates, set "
-                f"config.column_types='{name}=date:%d/%m/%Y', in their form"
+                f"config.split_by='time:{name}' needs dates, such as 2024-12-31, or numbers; if "
+                f"the column holds dates, set config.column_types='{name}=date:%d/%m/%Y', in their "
+                "form"
             )
         values = found.values
     check_whole(values, f"column {name!r} of config.split_by")
