@@ -137,10 +137,10 @@ def settings_of(family: str, config: Keys, steps: int, times: int) -> dict[str, 
     several["swag"] = times
     number = several.get(family, max(1, times // 2))  # The others bear twice the length.
     length = max(1, steps * times // number)
-    keys = {"method": "deep_ensemble" if family == SINGLE else family}
+    keys: dict[str, Any] = {"method": "deep_ensemble" if family == SINGLE else family}
     if family == "sghmc":
         return {**keys, "num_chains": number, **_cyclical(config, length)}
-    own = {
+    own: dict[str, dict[str, Any]] = {
         "kfold_bagging": {
             "kfold_bagging.folds": number,
             "early_stopping_epochs": config.get("early_stopping_epochs") or 40,
