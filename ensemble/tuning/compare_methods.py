@@ -85,7 +85,7 @@ def compare_methods(
         TrainingError: The single network could not be trained.
         Interrupted: SIGTERM or Ctrl-C; the same call resumes the comparison.
     """
-    chosen = [methods] if isinstance(methods, str) else [*(methods or FAMILIES)]
+    chosen = methods or FAMILIES
     for name in chosen:
         if name not in FAMILIES:
             raise InputError(f"methods={name} is not a family; choose from {', '.join(FAMILIES)}")
@@ -113,11 +113,6 @@ def _network(config, data):
     """
     _, values = complete(by_path(config), {}, data)
     build(values)
-    if values.get("init_from"):
-        raise InputError(
-            f"config.init_from={values['init_from']!r}: methods are compared by networks that "
-            "start anew; leave it out"
-        )
     single = {"method": "deep_ensemble", "ensemble_size": 1}
     return dict(build({**values, **UNWATCHED}, single).values)
 
