@@ -432,7 +432,7 @@ def _algorithm(config, task, epoch, devices, numbers):
         best = jnp.argmin(jnp.where(jnp.isfinite(found), found, jnp.inf))
         return state._replace(precision=tried[best]), jnp.int8(Status.ACTIVE)
 
-    between: tuple[Between, ...] = ()
+    between = ()
     if is_chosen:
         what = f"config.laplace.prior_precision={given!r}"
         data = training.validation(task, devices, what) if given == VALIDATION else None

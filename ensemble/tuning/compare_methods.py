@@ -168,7 +168,7 @@ def _cyclical(config, steps):
 def _run(trials, family, times):
     """Runs a family in a round; returns None if the time is over."""
     name, first = f"{family}_{times}", f"{SINGLE}_1"
-    settings: dict[str, Any] = {}
+    settings = {}
     if name != first:  # It trains as configured, and the others as long.
         steps = trials.folder(first).newest_step
         settings |= settings_of(family, trials.config, steps, times)
