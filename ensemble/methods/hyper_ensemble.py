@@ -8,7 +8,6 @@ given ranges, by its own key. All members are one program still.
 
 import functools
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +27,7 @@ _VARIED = ("learning_rate", "weight_decay")
 class SettingsReport(training.DescentReport):
     """Report of members with settings of their own."""
 
-    def sections(self, run, timing) -> dict[str, Any]:
+    def sections(self, run, timing):
         """Settings of the members, [M] by name."""
         keys = pytrees.keys_of(jax.random.key(self.config.seed), np.array(run.numbers))
         found = jax.vmap(functools.partial(draw_settings, self.config))(keys)

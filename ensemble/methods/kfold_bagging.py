@@ -319,7 +319,7 @@ class Bagging(training.DescentReport):
     # Report.
 
     @functools.cached_property
-    def share(self) -> float:
+    def share(self) -> float:  # type: ignore[override]
         """The share of the configured learning rate that was chosen."""
         moving = self.run.loop.members.state.moving
         found = self.run.devices.fetch_members(moving.optimizer.hyperparams)
@@ -383,7 +383,8 @@ class Trials(Programs):
 
     def start(self, found: Start) -> Members:
         """Starts the members."""
-        members, is_over, tried = super().start(found), False, []
+        members, is_over = super().start(found), False
+        tried: list[Members] = []
         starts = [True, False] if self.bagging.can_be_linear else [False]
         number = len(starts) + 1
         while len(tried) < number and not is_over:

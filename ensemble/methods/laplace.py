@@ -101,7 +101,7 @@ class Diagonal:
         """Parameters, from the eigenvectors' coordinates."""
         return scaled
 
-    def log_det(self, spectrum, precision) -> jax.Array:
+    def log_det(self, spectrum, precision):
         """Log determinant of the posterior's precision."""
         return sum(jnp.sum(jnp.log(x + precision)) for x in jax.tree.leaves(spectrum["values"]))
 
@@ -207,20 +207,20 @@ class LowRank(Diagonal):
         is_known = values > _NOTHING * jnp.max(values)
         shrink = jnp.where(is_known, 1 / jnp.sqrt(jnp.maximum(values, _TINY)), 0)
         known = jnp.where(is_known, values, 0)
-        return {"values": (known, jnp.zeros(())), "vectors": shrink[:, None] * rows}
+        values = {"along": known, "rest": jnp.zeros(())}
+        return {"values": values, "vectors": shrink[:, None] * rows}
 
     def turned(self, spectrum, rows):
         """Rows along the eigenvectors, and what is left of them."""
         flat, vectors = _flat(rows), spectrum["vectors"]
         along = flat @ vectors.T
-        return along, flat - along @ vectors
+        return {"along": along, "rest": flat - along @ vectors}
 
     def draw(self, spectrum, precision, normal):
         """A draw of the prior, shrunk along the eigenvectors."""
         flat, restore = ravel_pytree(normal)
-        coordinates = self.turned(spectrum, flat[None])
-        along, rest = super().draw(spectrum, precision, coordinates)
-        return restore((along @ spectrum["vectors"] + rest)[0])
+        drawn = super().draw(spectrum, precision, self.turned(spectrum, flat[None]))
+        return restore((drawn["along"] @ spectrum["vectors"] + drawn["rest"])[0])
 
 
 class LastLayer(Diagonal):
@@ -432,7 +432,7 @@ def _algorithm(config, task, epoch, devices, numbers):
         best = jnp.argmin(jnp.where(jnp.isfinite(found), found, jnp.inf))
         return state._replace(precision=tried[best]), jnp.int8(Status.ACTIVE)
 
-    between: tuple[Between, ...] = ()
+    between = ()
     if is_chosen:
         what = f"config.laplace.prior_precision={given!r}"
         data = training.validation(task, devices, what) if given == VALIDATION else None

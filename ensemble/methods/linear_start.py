@@ -56,7 +56,7 @@ def fit(task: Supervised, folds, weights: np.ndarray) -> dict[str, np.ndarray]:
         for family, column in zip(families, columns, strict=True)
     ]
     kernel, bias = (np.concatenate(ones, axis=-1) for ones in zip(*found, strict=True))
-    return {"kernel": np.float32(kernel), "bias": np.float32(bias)}
+    return {"kernel": kernel.astype(np.float32), "bias": bias.astype(np.float32)}
 
 
 def _best(family, inputs, targets, weights, folds):

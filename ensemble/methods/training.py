@@ -55,12 +55,12 @@ class DescentReport(Report):
         super().__init__(config, task, f"lower config.learning_rate={config.learning_rate}")
         self.schedule = jax.jit(descent.learning_rate)  # Not a program for each operation.
 
-    def scalars(self, run, period) -> dict[str, float]:
+    def scalars(self, run, period):
         """Means over steps, and the learning rate of the last one."""
         rate = self.share * float(self.schedule(period.end - 1))
         return {"train/learning_rate": rate, **super().scalars(run, period)}
 
-    def resumed(self, run, step, goal) -> None:
+    def resumed(self, run, step, goal):
         """Notes that a schedule is stretched."""
         name = self.config.get("lr_schedule", "constant")
         if run.goal > goal and name != "constant":

@@ -85,7 +85,7 @@ def compare_methods(
         TrainingError: The single network could not be trained.
         Interrupted: SIGTERM or Ctrl-C; the same call resumes the comparison.
     """
-    chosen = [methods] if isinstance(methods, str) else [*(methods or FAMILIES)]
+    chosen = methods or FAMILIES
     for name in chosen:
         if name not in FAMILIES:
             raise InputError(f"methods={name} is not a family; choose from {', '.join(FAMILIES)}")
@@ -113,11 +113,6 @@ def _network(config, data):
     """
     _, values = complete(by_path(config), {}, data)
     build(values)
-    if values.get("init_from"):
-        raise InputError(
-            f"config.init_from={values['init_from']!r}: methods are compared by networks that "
-            "start anew; leave it out"
-        )
     single = {"method": "deep_ensemble", "ensemble_size": 1}
     return dict(build({**values, **UNWATCHED}, single).values)
 
@@ -137,10 +132,10 @@ def settings_of(family: str, config: Keys, steps: int, times: int) -> dict[str, 
     several["swag"] = times
     number = several.get(family, max(1, times // 2))  # The others bear twice the length.
     length = max(1, steps * times // number)
-    keys = {"method": "deep_ensemble" if family == SINGLE else family}
+    keys: dict[str, Any] = {"method": "deep_ensemble" if family == SINGLE else family}
     if family == "sghmc":
         return {**keys, "num_chains": number, **_cyclical(config, length)}
-    own = {
+    own: dict[str, dict[str, Any]] = {
         "kfold_bagging": {
             "kfold_bagging.folds": number,
             "early_stopping_epochs": config.get("early_stopping_epochs") or 40,
@@ -173,7 +168,7 @@ def _cyclical(config, steps):
 def _run(trials, family, times):
     """Runs a family in a round; returns None if the time is over."""
     name, first = f"{family}_{times}", f"{SINGLE}_1"
-    settings: dict[str, Any] = {}
+    settings = {}
     if name != first:  # It trains as configured, and the others as long.
         steps = trials.folder(first).newest_step
         settings |= settings_of(family, trials.config, steps, times)

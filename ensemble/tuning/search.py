@@ -249,7 +249,7 @@ def proposals(seed: int, num_epochs: int, fixed: Keys) -> Generator[Keys, Any, N
 def _families(seed, fixed):
     """Yields new families, which leave alone what is fixed, and keys of another network."""
     is_other = fixed.get("model", _DEFAULT_MODEL) != _DEFAULT_MODEL
-    known: list[Keys] = [{}]
+    known = [{}]
     for number in itertools.count():
         rng = seeded_generator(SEARCH_STREAM, seed, number)
         for settings in [*_FIRST[number : number + 1], *(_draw(rng) for _ in range(_DRAWS))]:

@@ -225,7 +225,8 @@ def test_variances_of_low_rank_are_never_negative():
     vectors = np.linalg.qr(rng.normal(size=(size, 3)))[0].T
     values = np.array([1e3, 1e5, 1e7])
     rows = (vectors * np.array([[50.0], [80.0], [100.0]])).astype(np.float32)[:, None]
-    spectrum = {"values": (jnp.float32(values), jnp.zeros(())), "vectors": jnp.float32(vectors)}
+    known = {"along": jnp.float32(values), "rest": jnp.zeros(())}
+    spectrum = {"values": known, "vectors": jnp.float32(vectors)}
     found = structure.variances(spectrum, jnp.float32(0.01), {"w": jnp.asarray(rows)})
     expected = np.array([50.0, 80.0, 100.0]) ** 2 / (values + 0.01)
     assert (np.asarray(found) >= 0.9 * expected).all()
@@ -241,7 +242,7 @@ def test_of_more_directions_than_are_kept_low_rank_has_nearly_the_largest():
     for part in np.split(rows[:, None], 20):
         added = structure.terms(curvature, {"w": jnp.asarray(part)}, 0)
         curvature = jax.tree.map(jnp.add, curvature, added)
-    found = np.sort(structure.spectrum(curvature)["values"][0])
+    found = np.sort(structure.spectrum(curvature)["values"]["along"])
     exact = np.linalg.eigvalsh(rows.astype(np.float64).T @ rows)[-4:]
     assert (found <= exact * 1.001).all()
     assert (found > 0.9 * exact).all()

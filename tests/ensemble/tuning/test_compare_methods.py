@@ -37,7 +37,6 @@ def table(num_rows=400, seed=0):
     [
         ({}, {"methods": ["gbm"]}, "methods=gbm is not a family"),
         ({"num_epoch": 3}, {}, "num_epoch is no key"),
-        ({"init_from": "runs/x"}, {}, "start anew"),
         ({}, {"time_limit": "soon"}, "must be a positive time"),
         ({"method": "hmc"}, {}, "hmc"),
     ],
