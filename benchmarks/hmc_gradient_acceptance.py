@@ -46,8 +46,7 @@ def create() -> tuple[ValueAndGrad, ValueAndGrad, tuple[int, int]]:
     import jax
 
     from ensemble.data.source import in_memory
-    from ensemble.methods.coordinates import kronecker, to_params
-    from ensemble.methods.start import find_map
+    from ensemble.methods.start import find_map, kronecker, to_params
     from ensemble.tasks.linear_likelihood import split_bias
 
     task, density = make_density(1, load_dataset())

@@ -1,4 +1,4 @@
-"""What draws are worth, by ArviZ: R-hat, ESS, MCSE and LOO; draws in the form that ArviZ takes.
+"""Diagnostics of draws by ArviZ: R-hat, ESS, MCSE and LOO; draws in the form that ArviZ takes.
 
 R-hat and ESS are rank-normalised (Vehtari et al. 2021, https://doi.org/10.1214/20-BA1221). This
 module alone knows that there are two generations of ArviZ: 0.2x, the last one for Python 3.11, and
@@ -207,7 +207,7 @@ def modes_apart(scalars: Mapping[str, NDArray]) -> tuple[str | None, int | None]
 
 
 class PredictiveError(NamedTuple):
-    """The Monte Carlo error of the mixture over draws, at the targets of n examples; None: unknown.
+    """Monte Carlo error of the mixture over draws, at the targets of n examples; None: unknown.
 
     Attributes:
         error: Bound in nats: in 95% of runs, the log predictive densities differ from those of
@@ -252,7 +252,7 @@ def error_of_draws(log_probs: NDArray, ess: float) -> PredictiveError:
 def predictive_section(
     scalars: Mapping[str, NDArray], found: Diagnostics, predicting: Sequence[int] | NDArray
 ) -> dict | None:
-    """Entries of a report for the chains as functions: their predictions at fixed examples.
+    """Returns entries of a report for the predictions of chains at fixed examples.
 
     Args:
         scalars: Scalars [C, T] of the draws that count, of the live chains; those of the log

@@ -207,7 +207,7 @@ class Draws:
         Args:
             end: Number of a draw from which on files are left alone; None: read all files.
         """
-        chunks: dict[epath.Path, Arrays] = {}
+        chunks = {}
         for path in self._files():
             first = int(path.stem)
             if first == end:

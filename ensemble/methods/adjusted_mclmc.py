@@ -4,8 +4,6 @@ A draw takes a new direction, follows the dynamics without noise, and accepts th
 it was (Robnik, Cohn-Gordon and Seljak 2025, arXiv:2503.01707). The warm-up is that of HMC.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -52,7 +50,7 @@ def make(settings: Settings, logdensity_fn: LogDensityFn, *_) -> Sampler:
         return HMCState(found.position, *found[2:])
 
     def transition(rng_key, before, step_size, inverse_mass, t):
-        mean: Any = settings.num_leapfrog_steps
+        mean = settings.num_leapfrog_steps
         if settings.mass == "diagonal":
             mean = jnp.minimum(_QUARTER_TURN * inverse_mass.size**0.5 / step_size, MAX_STEPS)
         number = num_steps(settings, t, mean)

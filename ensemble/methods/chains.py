@@ -19,11 +19,10 @@ from ensemble.draws.store import VALUE
 from ensemble.errors import InputError
 from ensemble.methods import low_rank_mass
 from ensemble.methods.chain_report import ChainReport
-from ensemble.methods.coordinates import to_params
 from ensemble.methods.kernels import DrawInfo, Settings, make_sampler
 from ensemble.methods.leafwise_metric import leafwise_metric
 from ensemble.methods.log_density import make_log_density
-from ensemble.methods.start import starting_points
+from ensemble.methods.start import starting_points, to_params
 from ensemble.methods.warmup import window_ends
 from ensemble.networks.layers import mapped_over_networks
 from ensemble.runtime.algorithm import Algorithm, Between, Info, Status, every

@@ -11,7 +11,7 @@ from run_parts import classification
 
 from ensemble import networks
 from ensemble.data import dataset_from_arrays
-from ensemble.methods.coordinates import from_params, kronecker, to_params
+from ensemble.methods.start import from_params, kronecker, to_params
 from ensemble.priors import parse_prior
 from ensemble.tasks.linear_likelihood import join_bias, split_bias
 
