@@ -251,7 +251,7 @@ def requested(texts: Iterable[str], p: Any) -> Metrics:
 def _ranked(terms: Any, title: str, name: str, classes: list[str]) -> Metric:
     for names in (classes, [*map(str, range(len(classes)))]):
         if name in names:
-            of_class = {"label": names.index(name)}
+            of_class: Any = {"label": names.index(name)}
             weight = partial(of.auroc_weight, **of_class)
             terms = partial(terms, **of_class)
             return Metric(f"{title} ({name})", terms, "share", 1, (0, 1), row_weight=weight)

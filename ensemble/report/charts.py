@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensemble.metrics import functions, interval, ranking
-from ensemble.report.svg import Axis, Chart, span
+from ensemble.report.svg import Axis, Chart, Charts, span
 from ensemble.report.table import ByName, Json
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def abstention(e: Evaluation) -> Chart:
     return chart
 
 
-def sizes(e: Evaluation) -> list[Chart]:
+def sizes(e: Evaluation) -> Charts:
     """Headline and proper score against the number of members; dots are single members."""
     charts = []
     xs = list(e.sizes)
@@ -98,7 +98,7 @@ def sizes(e: Evaluation) -> list[Chart]:
     return charts
 
 
-def shifts(e: Evaluation) -> list[Chart]:
+def shifts(e: Evaluation) -> Charts:
     """Scores against severity, a line for each kind of shift; 0 is the test split."""
     charts: Json = {}
     for k, (kind, one) in enumerate(e.shifts.items()):
@@ -111,7 +111,7 @@ def shifts(e: Evaluation) -> list[Chart]:
     return [*charts.values()]
 
 
-def learning_curves(records: Sequence[ByName], names: ByName) -> list[Chart]:
+def learning_curves(records: Sequence[ByName], names: ByName) -> Charts:
     """Scores of members and ensemble as training went on.
 
     Args:
@@ -141,7 +141,7 @@ def learning_curves(records: Sequence[ByName], names: ByName) -> list[Chart]:
     return [*charts.values()]
 
 
-def traces(scalars: ByName, num_warmup: int, *names: str) -> list[Chart]:
+def traces(scalars: ByName, num_warmup: int, *names: str) -> Charts:
     """Draws of every chain in order, of the log density, the step size and other scalars.
 
     Args:

@@ -25,7 +25,7 @@ from ensemble.report.evaluated_run import AnyPath, EvaluatedRun
 from ensemble.report.evaluation import VERSION, Evaluation
 from ensemble.report.findings import Finding
 from ensemble.report.shift import BOX, CONSTANT, MADE, OUTSIDE, SHIFT, UNIFORM
-from ensemble.report.svg import Chart
+from ensemble.report.svg import Charts
 from ensemble.report.table import ByName, Json
 from ensemble.run.progress import Progress, open_display
 from ensemble.storage.files import write_file
@@ -215,15 +215,13 @@ def _of_set(run: EvaluatedRun, name: str) -> Json:
     """Inputs of a data set."""
     source: Any = run.dataset
     flag = f"--extra_datasets={name}"
-    if name in MADE:
-        raise InputError(
-            f"{flag} is for tables of floating-point columns, and {SHIFT} also for images; leave "
-            f"it out for {source.name}, whose inputs have shape {source.input_shape}"
-        )
     entry = find_entry(name)
     if entry is None:
         known = ", ".join((*MADE, *KNOWN_DATASETS))
-        raise InputError(f"{flag} is unknown; choose from {known}, or {NONE} alone")
+        raise InputError(
+            f"{flag} is unknown, or not for inputs of shape {source.input_shape}; choose from "
+            f"{known}, or {NONE} alone"
+        )
     if not entry.kind_of_target:
         size = parse_size(run.config.get("resize"))
         return {name: load_test_inputs(name, run.data_dir, size)}
@@ -279,7 +277,7 @@ def _predict(
 # What is known of the run.
 
 
-def _traces(run: EvaluatedRun) -> list[Chart]:
+def _traces(run: EvaluatedRun) -> Charts:
     """Traces of chains, and of the scores of single draws."""
     posterior = run.results.get("posterior", {})
     scalars = Draws(run.work.draws).scalars() if posterior else {}

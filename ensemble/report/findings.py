@@ -256,11 +256,14 @@ def ranking(e: Evaluation) -> Findings:
 
 def abstention(e: Evaluation) -> Findings:
     """The rules that somebody asks for; else the least error rate that abstention guarantees."""
-    text = "By {rule} it answers {coverage:.1%} of the examples; {percent} of these answers are "
+    text = (
+        "info: By {rule} it answers {coverage:.1%} of the examples; {percent} of these answers are "
+        "wrong."
+    )
     proved = [name for name in e.abstention if name.startswith(MAX_ERROR) and e.is_classes]
     for rule in e.abstention if e.rules else proved[:1]:
         found = e.abstention[rule]
-        yield _said(f"info: {text}wrong.", found["error"], rule=rule, coverage=found["coverage"])
+        yield _said(text, found["error"], rule=rule, coverage=found["coverage"])
 
 
 def weak_class(e: Evaluation) -> Findings:

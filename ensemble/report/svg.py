@@ -124,6 +124,9 @@ class Chart:
         return f'<svg class="plot" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{body}</svg>'
 
 
+Charts = list[Chart]
+
+
 def _path(xs: NDArray, ys: NDArray, are_dots: bool) -> str:
     """Commands of an SVG path through points, or of dots; NaN breaks it."""
     path = ""
