@@ -23,12 +23,6 @@ _MAX_POINTS = 1000
 _MAX_CURVES = 4000
 
 
-def _add_average(chart: Chart, e: Evaluation, xs: Any, ys: Any) -> None:
-    """Adds the line of the average member, if there are several."""
-    if e.test.num_members > 1:
-        chart.add("line", "member", xs, ys, f"average {e.noun}")
-
-
 def calibration(e: Evaluation) -> Chart:
     """Accuracy against confidence in ten bins; of numbers, targets below quantiles against levels.
 
@@ -43,8 +37,9 @@ def calibration(e: Evaluation) -> Chart:
     if e.is_classes:
         groups = None
         pairs = _bins([p], y)
-        of_members = [(x, one.mean()) for x, one in _bins(p.members, y)]
-        _add_average(chart, e, *np.transpose(of_members))
+        if p.num_members > 1:
+            average = np.transpose([(x, one.mean()) for x, one in _bins(p.members, y)])
+            chart.add("line", "member", *average, f"average {e.noun}")
     elif p.kind == "quantiles":
         pairs = zip(p.levels, y <= p.at_levels.T, strict=True)
     else:
@@ -78,7 +73,9 @@ def abstention(e: Evaluation) -> Chart:
     what = "accuracy" if e.is_classes else "mean absolute error"
     x = Axis("share of examples answered, most certain first", (0, 1), is_share=True)
     chart = Chart("Abstention", x, Axis(f"{what} of answers", is_share=e.is_classes))
-    _add_average(chart, e, *np.mean([curve(one) for one in e.test.members], axis=0))
+    if e.test.num_members > 1:
+        average = np.mean([curve(one) for one in e.test.members], axis=0)
+        chart.add("line", "member", *average, f"average {e.noun}")
     chart.add("line", "ours", *curve(e.test), "ensemble")
     return chart
 

@@ -55,7 +55,7 @@ class Mark(NamedTuple):
     """A shape of a chart.
 
     Attributes:
-        shape: "line", "area" or "dots"; NaN breaks a line.
+        shape: "line", "area" or "dots"; points with NaN are left out.
         kind: style, such as "ours".
         xs: [K] in units of the data.
         ys: [K].
@@ -128,15 +128,11 @@ Charts = list[Chart]
 
 
 def _path(xs: NDArray, ys: NDArray, are_dots: bool) -> str:
-    """Commands of an SVG path through points, or of dots; NaN breaks it."""
-    path = ""
-    command = "M"
-    for x, y in zip(xs, ys, strict=True):
-        is_there = not math.isnan(x + y)
-        if is_there:
-            path += f"{command}{x:.1f} {y:.1f}" + "h0" * are_dots
-        command = "L" if is_there and not are_dots else "M"
-    return path
+    """Commands of an SVG path through points, or of dots; those with NaN are left out."""
+    points = [f"{x:.1f} {y:.1f}" for x, y in zip(xs, ys, strict=True) if not math.isnan(x + y)]
+    if are_dots:
+        return "".join(f"M{one}h0" for one in points)
+    return "M" * bool(points) + "L".join(points)
 
 
 def _text(x: float, y: float, text: str, anchor: str = "middle") -> str:
