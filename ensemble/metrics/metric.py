@@ -160,9 +160,8 @@ def _bands(levels: Iterable[float], in_table: float) -> Metrics:
 _DENSITIES = {
     "rmse": _ERRORS["rmse"],
     "nll": Metric("NLL", of.nll, "nats", heavy_tailed=True),
-    "crps": _ERRORS["crps"],
-    **_bands((0.9, 0.5, 0.95), 0.9),
     **_ERRORS,
+    **_bands((0.9, 0.5, 0.95), 0.9),
     "nll_by_moments": Metric(
         "NLL by moments", of.nll_by_moments, "nats", in_table=False, heavy_tailed=True
     ),
@@ -184,8 +183,7 @@ def metrics_of(p: Any) -> Metrics:
         return _of_several(p)
     if p.kind == "quantiles":
         loss = {"pinball": Metric("Pinball loss", of.pinball, "target")}
-        shown = {name: _ERRORS[name] for name in ("rmse", "crps")}
-        return loss | shown | _bands(p.bands, max(p.bands, default=0)) | _ERRORS
+        return loss | _ERRORS | _bands(p.bands, max(p.bands, default=0))
     if p.kind == "classes" and p.log_probs.shape[-1] == 2:
         return {**_CLASSES, "auroc": _AUROC}
     return METRICS[p.kind]
