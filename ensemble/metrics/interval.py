@@ -56,10 +56,6 @@ class Estimate(NamedTuple):
         """Whether the whole interval lies below a bound."""
         return self.high is not None and self.high < bound
 
-    def within(self, low: float, high: float) -> bool:
-        """Whether the whole interval lies between two bounds, as in an equivalence test."""
-        return self.above(low) and self.below(high)
-
 
 def interval(
     terms: ArrayLike,

@@ -84,11 +84,9 @@ class Metric(NamedTuple):
         if np.size(found) < self.min_rows:
             return Estimate(float(np.mean(found)))
         weight = 0.0 if callable(self.row_weight) else self.row_weight
-        bounds = None
-        if self.bounds is not None:
-            low, high = self.bounds
-            bounds = low - high, high - low
-        is_smooth = bounds is None or not weight
+        span: Any = self.bounds and np.ptp(self.bounds)
+        bounds = span and (-span, span)
+        is_smooth = not (bounds and weight)
         how: Any = {"level": level, "weight": weight, "symmetric": is_smooth}
         return interval(found, groups, bounds=bounds, **how)
 

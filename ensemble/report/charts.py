@@ -38,8 +38,8 @@ def calibration(e: Evaluation) -> Chart:
         groups = None
         pairs = _bins([p], y)
         if p.num_members > 1:
-            average = np.transpose([(x, one.mean()) for x, one in _bins(p.members, y)])
-            chart.add("line", "member", *average, f"average {e.noun}")
+            xs, ys = np.transpose([(x, one.mean()) for x, one in _bins(p.members, y)])
+            chart.add("line", "member", xs, ys, f"average {e.noun}")
     elif p.kind == "quantiles":
         pairs = zip(p.levels, y <= p.at_levels.T, strict=True)
     else:
@@ -74,9 +74,10 @@ def abstention(e: Evaluation) -> Chart:
     x = Axis("share of examples answered, most certain first", (0, 1), is_share=True)
     chart = Chart("Abstention", x, Axis(f"{what} of answers", is_share=e.is_classes))
     if e.test.num_members > 1:
-        average = np.mean([curve(one) for one in e.test.members], axis=0)
-        chart.add("line", "member", *average, f"average {e.noun}")
-    chart.add("line", "ours", *curve(e.test), "ensemble")
+        xs, ys = np.mean([curve(one) for one in e.test.members], axis=0)
+        chart.add("line", "member", xs, ys, f"average {e.noun}")
+    xs, ys = curve(e.test)
+    chart.add("line", "ours", xs, ys, "ensemble")
     return chart
 
 

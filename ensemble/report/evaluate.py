@@ -147,7 +147,7 @@ def _others(run: EvaluatedRun, workdirs: Sequence[AnyPath]) -> Json:
     start = str(run.config.get("init_from", PRIOR))
     is_posterior = "num_chains" in run.config and "selection" not in run.results
     starts = [] if not is_posterior or start in STARTS or is_file(start) else [start]
-    for workdir in [*starts, *map(os.fspath, workdirs)]:
+    for workdir in [*starts, *(os.fspath(one) for one in workdirs)]:
         try:
             other = EvaluatedRun(workdir, run.data_dir, run.data)
             both = (run, other)

@@ -79,10 +79,10 @@ class Evaluation:
         return "\n".join([*as_lines(self.findings, self.about.get("notes", ())), "", self.table])
 
     def _repr_html_(self) -> str:
-        from ensemble.report import page, svg  # Of notebooks alone.
+        from ensemble.report import page  # Of notebooks alone.
 
         style = "width:100%;height:720px;border:1px solid #8884;border-radius:8px"
-        return f'<iframe style="{style}" srcdoc="{svg.escaped(page.render(self))}"></iframe>'
+        return f'<iframe style="{style}" srcdoc="{page.escaped(page.render(self))}"></iframe>'
 
     @property
     def is_classes(self) -> bool:

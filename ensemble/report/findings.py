@@ -133,7 +133,7 @@ def _judged(
         text = above
     elif one and below and one.below(bound - slack):
         text = below
-    elif one and one.within(bound - margin, bound + margin):
+    elif one and one.above(bound - margin) and one.below(bound + margin):
         text = near
     if text:
         yield _said(text, one, **numbers)
