@@ -286,11 +286,6 @@ class Evaluation:
         """The 95% quantile of a calibrated predictor's ECE."""
         return functions.ece_by_chance(self.test)
 
-    @cached_property
-    def pit(self) -> Any:
-        """Distance of the PIT from uniform, and a p-value."""
-        return calibration.pit_uniformity(self.test.pit(self.y))
-
     # Errors.
 
     @cached_property
@@ -438,7 +433,8 @@ class Evaluation:
         if self.is_classes:
             calibrated["ece_by_chance"] = self.ece_by_chance
         if self.test.kind in ("numbers", "counts"):
-            calibrated["pit_distance"], calibrated["pit_p_value"] = self.pit
+            distance, p_value = calibration.pit_uniformity(self.test.pit(self.y))
+            calibrated |= {"pit_distance": distance, "pit_p_value": p_value}
         found = as_data(
             {
                 "num_examples": len(self.y),

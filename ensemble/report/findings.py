@@ -266,14 +266,6 @@ def abstention(e: Evaluation) -> Findings:
         yield _said(text, found["error"], rule=rule, coverage=found["coverage"])
 
 
-def weak_class(e: Evaluation) -> Findings:
-    """The class that is found least often, if significantly less than the average one."""
-    recall = {str(e.test.axis[c]): one for c, one in enumerate(e.recall) if one.is_known}
-    for name, one in _first(recall) if len(e.recall) > 2 else ():
-        text = "warning: Class {name!r} is found least often: {percent} of its examples."
-        yield from _judged(one, "", text, bound=e.whole["accuracy"].value, name=name)
-
-
 # What does it do on other inputs?
 
 
@@ -320,7 +312,7 @@ RULES: Any = {
     rule.__name__: rule
     for rule in (
         *(quality, gain, baseline, comparison, several),
-        *(calibration, factor, conformal, ranking, abstention, weak_class),
+        *(calibration, factor, conformal, ranking, abstention),
         *(shift_costs, shift_overconfidence, detection),
     )
 }
