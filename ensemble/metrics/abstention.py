@@ -108,7 +108,7 @@ def are_wrong(p: Any, y: NDArray, tolerance: float | None = None) -> NDArray:
         ValueError: Right and wrong are not defined for such targets.
     """
     if p.kind == "classes" and tolerance is None:
-        return np.asarray(p.labels != y)
+        return p.labels != y
     if p.kind in ("numbers", "counts"):
         return np.abs(p.median - y) > (p.unit / 2 if tolerance is None else tolerance)
     raise ValueError(f"predictions of {p.kind} are not off by a tolerance. Remove it, or the rule")

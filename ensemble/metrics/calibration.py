@@ -159,6 +159,6 @@ def conformal(held: Any, test: Any, allow_empty: bool = False) -> Outcome | None
 def _surprise(p: Any, y: NDArray) -> NDArray:
     """Nonconformity scores [N] of targets."""
     if p.kind == "classes":
-        return np.asarray(-p.log_prob(y))
+        return -p.log_prob(y)
     low, high = p.central(CONTAINED)
     return np.maximum(low - y, y - high)

@@ -301,7 +301,7 @@ class Evaluation:
         """AUROC of the doubt for `wrong`."""
         if self.test.kind == "several":
             return None
-        number = int(self.wrong.sum())
+        number = self.wrong.sum()
         if min(number, len(self.y) - number) < _FEW_ERRORS:
             return None
         return _auroc(self.test.doubt(), self.wrong, self.groups)
