@@ -36,8 +36,6 @@ from ensemble.storage.workdir import Workdir
 
 logger = logging.getLogger("ensemble")
 
-NONE = "none"
-
 
 def evaluate(
     workdir: AnyPath,
@@ -187,10 +185,10 @@ def _inputs(run: EvaluatedRun, names: Any) -> Json:
     is_asked = names is not None
     if names is None:
         names = _defaults(run) if source else []
-    if list(names) in ([], [NONE]):
+    if list(names) in ([], ["none"]):
         return {}
     if source is None:
-        raise InputError(f"{run.why_no_data}; give them, or use --extra_datasets={NONE}")
+        raise InputError(f"{run.why_no_data}; give them, or use --extra_datasets=none")
     found: Json = {}
     for name in names:
         try:
@@ -220,7 +218,7 @@ def _of_set(run: EvaluatedRun, name: str) -> Json:
         known = ", ".join((*MADE, *KNOWN_DATASETS))
         raise InputError(
             f"{flag} is unknown, or not for inputs of shape {source.input_shape}; choose from "
-            f"{known}, or {NONE} alone"
+            f"{known}, or none alone"
         )
     if not entry.kind_of_target:
         size = parse_size(run.config.get("resize"))
