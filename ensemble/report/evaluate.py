@@ -183,9 +183,13 @@ def _inputs(run: EvaluatedRun, names: Any) -> Json:
     """
     source = run.dataset
     is_asked = names is not None
-    if names is None:
-        names = _defaults(run) if source else []
-    if list(names) in ([], ["none"]):
+    if source and not is_asked:
+        installed = sets_of_shape(source.input_shape, run.data_dir)
+        others = [name for name in installed if name != source.name.removeprefix("tfds:")]
+        names = [*([SHIFT] if source.has_pictures else []), *others, UNIFORM, CONSTANT]
+        if shift.is_table(source) and run.test.predictive.kind != "classes":
+            names = [SHIFT, *others, BOX, OUTSIDE]
+    if not names or list(names) == ["none"]:
         return {}
     if source is None:
         raise InputError(f"{run.why_no_data}; give them, or use --extra_datasets=none")
@@ -198,15 +202,6 @@ def _inputs(run: EvaluatedRun, names: Any) -> Json:
                 raise
             logger.warning("%s is left out of the other data: %s", name, error)
     return found
-
-
-def _defaults(run: EvaluatedRun) -> list[str]:
-    source: Any = run.dataset
-    installed = sets_of_shape(source.input_shape, run.data_dir)
-    others = [name for name in installed if name != source.name.removeprefix("tfds:")]
-    if shift.is_table(source) and run.test.predictive.kind != "classes":
-        return [SHIFT, *others, BOX, OUTSIDE]
-    return [*([SHIFT] if source.has_pictures else []), *others, UNIFORM, CONSTANT]
 
 
 def _of_set(run: EvaluatedRun, name: str) -> Json:
