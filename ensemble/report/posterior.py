@@ -91,7 +91,15 @@ def convergence_section(
     is_whole = len(counted[LOG_DENSITY]) == config.num_chains
     has_diverged = bool(np.any(counted.get("is_divergent", False)))
     summaries = diagnostics.summarise({name: counted[name] for name in (LOG_DENSITY, *traced)})
-    scalar, modes = _modes(counted, found) if verdict == DISAGREE else (None, None)
+    scalar, modes = None, None
+    if verdict == DISAGREE:
+        from ensemble.draws import disagreement  # Of chains that disagree alone.
+
+        names = tracked_scalars(counted)
+        known = [name for name in found.scalars if name in names]
+        known.sort(key=lambda name: -np.nan_to_num(found.scalars[name].rhat))
+        apart = disagreement.modes_apart({one: names[one] for one in known[:_MAX_LOOKED_AT]})
+        scalar, modes = apart or (None, None)
     return {
         "converged": verdict == AGREE and is_whole and not has_diverged,
         **pytrees.without(found._asdict(), "scalars"),
@@ -122,17 +130,6 @@ def convergence_scalars(scalars: Scalars, found: Diagnostics, predicting: NDArra
         each[f"posterior/{name}"] = getattr(found, name)
         each[f"posterior/predictive/{name}"] = section.get(name)
     return {name: one for name, one in each.items() if one is not None and np.isfinite(one)}
-
-
-def _modes(counted: Scalars, found: Diagnostics) -> Any:
-    """Finds the scalar that differs most between modes of chains, and the chains of each."""
-    from ensemble.draws import disagreement  # Of chains that disagree alone.
-
-    names = tracked_scalars(counted)
-    known = [name for name in found.scalars if name in names]
-    known.sort(key=lambda name: -np.nan_to_num(found.scalars[name].rhat))
-    apart = disagreement.modes_apart({one: names[one] for one in known[:_MAX_LOOKED_AT]})
-    return apart or (None, None)
 
 
 def write_posterior(run: Any, report: Any) -> None:
