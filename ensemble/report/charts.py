@@ -52,7 +52,7 @@ def calibration(e: Evaluation) -> Chart:
     return chart
 
 
-def _bins(of: Sequence[Any], y: NDArray) -> Any:
+def _bins(of: Any, y: NDArray) -> Any:
     """Mean confidence and hits of the predictions in each filled bin, over all predictives."""
     confidence = np.concatenate([p.confidence for p in of])
     hit = np.concatenate([functions.accuracy(p, y) for p in of])

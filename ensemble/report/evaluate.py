@@ -225,9 +225,7 @@ def _of_set(run: EvaluatedRun, name: str) -> Json:
     return {name: source.table.encode(rows_of_files(name))}
 
 
-def _predict(
-    run: EvaluatedRun, inputs: ByName, directory: epath.Path, show_progress: bool
-) -> tuple[Json, Json]:
+def _predict(run: EvaluatedRun, inputs: ByName, directory: epath.Path, show_progress: bool) -> Any:
     """Predicts inputs; predictions are mapped from files, since those of many draws exceed memory.
 
     Returns:
