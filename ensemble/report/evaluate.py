@@ -92,7 +92,7 @@ def evaluate(
         p, y, _ = run.test
         asked = [one if isinstance(one, str) else path_of(one) for one in metrics]
         further = requested(asked, p)
-        others = _others(run, compare)
+        others = _others(run, compare, data_dir)
         inputs = _inputs(run, datasets)
         directory = Workdir(out).path if out else run.work.path / "evaluation"
         source = run.dataset
@@ -135,7 +135,7 @@ def evaluate(
 # What it is compared with.
 
 
-def _others(run: EvaluatedRun, workdirs: Sequence[AnyPath]) -> Json:
+def _others(run: EvaluatedRun, workdirs: Sequence[AnyPath], data_dir: str | None) -> Json:
     """Predictives of runs to compare with, by name.
 
     Raises:
@@ -147,7 +147,7 @@ def _others(run: EvaluatedRun, workdirs: Sequence[AnyPath]) -> Json:
     starts = [] if not is_posterior or start in STARTS or is_file(start) else [start]
     for workdir in [*starts, *(os.fspath(one) for one in workdirs)]:
         try:
-            other = EvaluatedRun(workdir, run.data_dir, run.data)
+            other = EvaluatedRun(workdir, data_dir, run.data)
             both = (run, other)
             kinds = {one.test.predictive.kind.replace("counts", "numbers") for one in both}
             prints = {one.description.get("test_fingerprint") for one in both}
