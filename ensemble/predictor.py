@@ -259,7 +259,7 @@ def load(
             or does not prove the error rate.
     """
     startup.configure(num_devices)
-    rule = Rule.of(max_error, coverage, tolerance)
+    rule = Rule.of(tolerance, max_error=max_error, coverage=coverage)
     work = Workdir(workdir)
     with trusting(trust, model=model):
         found = ensemble_of(work, num_devices)

@@ -132,7 +132,6 @@ NULLS: Mapping[str, Null] = {
         calibrated_classes,
         {
             "gain": _EITHER,
-            "weak_class": _WARNING,
             "calibration": _WARNING,
             "conformal": _WARNING,
             **_OF_SHIFTS,

@@ -65,16 +65,17 @@ class Rule(NamedTuple):
         )
 
     @classmethod
-    def of(
-        cls, max_error: float | None, coverage: float | None, tolerance: float | None = None
-    ) -> Rule | None:
+    def of(cls, tolerance: float | None, **shares: float | None) -> Rule | None:
         """A rule by the arguments of `ensemble.load`; None if none is given.
+
+        Args:
+            tolerance: As of a rule.
+            **shares: `max_error` and `coverage`.
 
         Raises:
             InputError: Several rules are given, or a number is outside of its range.
         """
-        given = {MAX_ERROR: max_error, COVERAGE: coverage}
-        text = " and ".join(f"{name}={value}" for name, value in given.items() if value is not None)
+        text = " and ".join(f"{name}={one}" for name, one in shares.items() if one is not None)
         text += "" if tolerance is None else f"@{tolerance}"
         return cls.parse(text) if text else None
 
@@ -107,7 +108,7 @@ def are_wrong(p: Any, y: NDArray, tolerance: float | None = None) -> NDArray:
         ValueError: Right and wrong are not defined for such targets.
     """
     if p.kind == "classes" and tolerance is None:
-        return np.asarray(p.labels != y)
+        return p.labels != y
     if p.kind in ("numbers", "counts"):
         return np.abs(p.median - y) > (p.unit / 2 if tolerance is None else tolerance)
     raise ValueError(f"predictions of {p.kind} are not off by a tolerance. Remove it, or the rule")

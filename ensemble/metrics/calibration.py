@@ -16,8 +16,7 @@ RANGE = (0.05, 20.0)
 MIN_ERRORS = 5
 MIN_ROWS = 30
 """Wrong (and right) predictions of classes, or rows of numbers, that determine a factor."""
-_NEAR = 0.25
-"""Logarithm of a factor that is near an end of its range, and so not determined."""
+_NUM_TRIED = 25  # A mixture's NLL may have several minima.
 _FOLDS = 5
 _REPEATS = 4
 CONTAINED = 0.9
@@ -41,14 +40,16 @@ def fit_scale(p: Any, y: NDArray) -> float | None:
     def nll(log_factor: float) -> float:
         return float(-np.mean(p.scaled(math.exp(log_factor)).log_prob(y)))
 
+    tried = np.linspace(math.log(RANGE[0]), math.log(RANGE[1]), _NUM_TRIED)
+    values = np.nan_to_num([nll(one) for one in tried], nan=np.inf, posinf=np.inf)
+    best = int(np.argmin(values))
+    if not np.isfinite(values[best]) or best in (0, len(tried) - 1):
+        return None
     import scipy.optimize  # Half a second, of those that calibrate alone.
 
-    low, high = map(math.log, RANGE)
     found = scipy.optimize.minimize_scalar(
-        nll, bounds=(low, high), method="bounded", options={"xatol": 1e-6}
+        nll, bounds=tried[[best - 1, best + 1]], method="bounded", options={"xatol": 1e-6}
     )
-    if not (np.isfinite(found.fun) and low + _NEAR < found.x < high - _NEAR):
-        return None
     return 1.0 if nll(0.0) - found.fun <= 1e-12 else float(math.exp(found.x))
 
 
@@ -159,6 +160,6 @@ def conformal(held: Any, test: Any, allow_empty: bool = False) -> Outcome | None
 def _surprise(p: Any, y: NDArray) -> NDArray:
     """Nonconformity scores [N] of targets."""
     if p.kind == "classes":
-        return np.asarray(-p.log_prob(y))
+        return -p.log_prob(y)
     low, high = p.central(CONTAINED)
     return np.maximum(low - y, y - high)

@@ -174,7 +174,7 @@ def uncertainty(p, y: NDArray, part: str) -> Floats:
 
 def smooth_if_errors(p, y: NDArray) -> float | None:
     """No pseudo-rows; None if fewer than `MIN_ERRORS` predicted classes are wrong."""
-    return 0.0 if int(np.sum(p.labels != y)) >= MIN_ERRORS else None
+    return 0.0 if np.sum(p.labels != y) >= MIN_ERRORS else None
 
 
 def auroc_weight(p, y: NDArray, label: int = 1) -> float | None:

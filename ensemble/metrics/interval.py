@@ -56,10 +56,6 @@ class Estimate(NamedTuple):
         """Whether the whole interval lies below a bound."""
         return self.high is not None and self.high < bound
 
-    def within(self, low: float, high: float) -> bool:
-        """Whether the whole interval lies between two bounds, as in an equivalence test."""
-        return self.above(low) and self.below(high)
-
 
 def interval(
     terms: ArrayLike,
@@ -127,7 +123,7 @@ def joint(number: int) -> float:
     return 1 - 0.05 / max(number, 1)
 
 
-def has_heavy_tail(values: ArrayLike) -> bool:
+def has_heavy_tail(values: NDArray) -> bool:
     """Whether the variance of draws [N] may be infinite, as far as so many can tell.
 
     The largest draws, less their threshold, have a generalised Pareto distribution, whose shape is
@@ -136,7 +132,7 @@ def has_heavy_tail(values: ArrayLike) -> bool:
     estimation for the generalized Pareto distribution"); Vehtari et al. (arXiv:1507.02646) judge
     means by it.
     """
-    ordered = np.sort(np.asarray(values, np.float64))
+    ordered = np.sort(values)
     count = int(_TAIL_SHARE * len(ordered))
     if len(ordered) < MIN_TAIL_ROWS or not np.isfinite(ordered).all():
         return False

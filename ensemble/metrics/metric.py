@@ -84,11 +84,9 @@ class Metric(NamedTuple):
         if np.size(found) < self.min_rows:
             return Estimate(float(np.mean(found)))
         weight = 0.0 if callable(self.row_weight) else self.row_weight
-        bounds = None
-        if self.bounds is not None:
-            low, high = self.bounds
-            bounds = low - high, high - low
-        is_smooth = bounds is None or not weight
+        span: Any = self.bounds and np.ptp(self.bounds)
+        bounds = span and (-span, span)
+        is_smooth = not (bounds and weight)
         how: Any = {"level": level, "weight": weight, "symmetric": is_smooth}
         return interval(found, groups, bounds=bounds, **how)
 
@@ -160,9 +158,8 @@ def _bands(levels: Iterable[float], in_table: float) -> Metrics:
 _DENSITIES = {
     "rmse": _ERRORS["rmse"],
     "nll": Metric("NLL", of.nll, "nats", heavy_tailed=True),
-    "crps": _ERRORS["crps"],
-    **_bands((0.9, 0.5, 0.95), 0.9),
     **_ERRORS,
+    **_bands((0.9, 0.5, 0.95), 0.9),
     "nll_by_moments": Metric(
         "NLL by moments", of.nll_by_moments, "nats", in_table=False, heavy_tailed=True
     ),
@@ -184,8 +181,7 @@ def metrics_of(p: Any) -> Metrics:
         return _of_several(p)
     if p.kind == "quantiles":
         loss = {"pinball": Metric("Pinball loss", of.pinball, "target")}
-        shown = {name: _ERRORS[name] for name in ("rmse", "crps")}
-        return loss | shown | _bands(p.bands, max(p.bands, default=0)) | _ERRORS
+        return loss | _ERRORS | _bands(p.bands, max(p.bands, default=0))
     if p.kind == "classes" and p.log_probs.shape[-1] == 2:
         return {**_CLASSES, "auroc": _AUROC}
     return METRICS[p.kind]
@@ -251,7 +247,7 @@ def requested(texts: Iterable[str], p: Any) -> Metrics:
 def _ranked(terms: Any, title: str, name: str, classes: list[str]) -> Metric:
     for names in (classes, [*map(str, range(len(classes)))]):
         if name in names:
-            of_class = {"label": names.index(name)}
+            of_class: Any = {"label": names.index(name)}
             weight = partial(of.auroc_weight, **of_class)
             terms = partial(terms, **of_class)
             return Metric(f"{title} ({name})", terms, "share", 1, (0, 1), row_weight=weight)

@@ -12,7 +12,7 @@ Floats = NDArray[np.float64]
 _COVERAGE = 0.8
 
 
-def aurc(confidence: ArrayLike, hit: ArrayLike) -> Floats:
+def aurc(confidence: NDArray, hit: ArrayLike) -> Floats:
     """Area under the risk-coverage curve (Geifman et al. 2019, arXiv:1805.08206, eq. 1).
 
     The mean over k = 1..N of the share of errors among the k most confident rows.
@@ -31,7 +31,7 @@ def aurc(confidence: ArrayLike, hit: ArrayLike) -> Floats:
     return (value + risk - risk.mean() - behind + error.mean())[np.argsort(order)]
 
 
-def at_coverage(confidence: ArrayLike, hit: ArrayLike) -> Floats:
+def at_coverage(confidence: NDArray, hit: ArrayLike) -> Floats:
     """Accuracy of the most confident 80% of the rows (El-Yaniv and Wiener 2010)."""
     order, ordered, hit = _by_confidence(confidence, hit)
     number = len(hit)
@@ -45,7 +45,7 @@ def at_coverage(confidence: ArrayLike, hit: ArrayLike) -> Floats:
     return (value + influence - influence.mean())[np.argsort(order)]
 
 
-def auroc(score: ArrayLike, is_positive: ArrayLike) -> Floats:
+def auroc(score: NDArray, is_positive: ArrayLike) -> Floats:
     """Probability that a positive row has the higher score; ties count half.
 
     Its variance over rows is that of DeLong, DeLong and Clarke-Pearson 1988. Out-of-distribution
@@ -55,7 +55,6 @@ def auroc(score: ArrayLike, is_positive: ArrayLike) -> Floats:
         score: [N].
         is_positive: [N] bool.
     """
-    score = np.asarray(score, np.float64)
     positive = np.asarray(is_positive, bool)
     counts = np.where(positive, positive.sum(), (~positive).sum())  # Of the row's own side.
     if counts[:1] == len(score):
@@ -72,7 +71,7 @@ def _share_below(ordered: Floats, values: Floats) -> Floats:
     return (ends[0] + ends[1]) / 2 / len(ordered)
 
 
-def average_precision(score: ArrayLike, is_positive: ArrayLike) -> np.float64:
+def average_precision(score: NDArray, is_positive: ArrayLike) -> np.float64:
     """Precision at each threshold, weighted by the step of recall there (AUPRC, AUPR).
 
     A value without terms. NaN without positive rows.
@@ -88,7 +87,7 @@ def average_precision(score: ArrayLike, is_positive: ArrayLike) -> np.float64:
         return np.float64((np.diff(true, prepend=0.0) * true / (ends + 1.0)).sum() / true[-1])
 
 
-def fpr95(score: ArrayLike, is_positive: ArrayLike) -> float:
+def fpr95(score: NDArray, is_positive: ArrayLike) -> float:
     """False positive rate at the highest threshold with a true positive rate of 95% or more.
 
     Hendrycks and Gimpel 2017, for out-of-distribution inputs. Both sides must have rows.
@@ -97,13 +96,12 @@ def fpr95(score: ArrayLike, is_positive: ArrayLike) -> float:
         score: [N].
         is_positive: [N] bool.
     """
-    score = np.asarray(score, np.float64)
     positive = np.asarray(is_positive, bool)
     threshold = -np.quantile(-score[positive], 0.95, method="inverted_cdf")
     return float(np.mean(score[~positive] >= threshold))
 
 
-def risk_coverage(confidence: ArrayLike, hit: ArrayLike) -> tuple[Floats, Floats]:
+def risk_coverage(confidence: NDArray, hit: ArrayLike) -> tuple[Floats, Floats]:
     """Share answered [N], and accuracy [N] among these, the most confident rows first."""
     _, ordered, hit = _by_confidence(confidence, hit)
     counts = np.arange(1, len(hit) + 1)
@@ -117,8 +115,7 @@ def mean_of_ties(ordered: Floats, values: Floats) -> Floats:
     return np.repeat(np.add.reduceat(values, starts) / counts, counts)
 
 
-def _by_confidence(confidence: ArrayLike, hit: ArrayLike) -> tuple[NDArray, Floats, Floats]:
+def _by_confidence(confidence: NDArray, hit: ArrayLike) -> tuple[NDArray, Floats, Floats]:
     """Rows [N], the most confident first, and both arguments in this order."""
-    confidence = np.asarray(confidence, np.float64)
     order = np.argsort(-confidence, kind="stable")
     return order, confidence[order], np.asarray(hit, np.float64)[order]

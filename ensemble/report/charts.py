@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensemble.metrics import functions, interval, ranking
-from ensemble.report.svg import Axis, Chart, span
+from ensemble.report.svg import Axis, Chart, Charts, span
 from ensemble.report.table import ByName, Json
 
 if TYPE_CHECKING:
@@ -21,12 +21,6 @@ if TYPE_CHECKING:
 _NUM_COLOURS = 8
 _MAX_POINTS = 1000
 _MAX_CURVES = 4000
-
-
-def _add_average(chart: Chart, e: Evaluation, xs: Any, ys: Any) -> None:
-    """Adds the line of the average member, if there are several."""
-    if e.test.num_members > 1:
-        chart.add("line", "member", xs, ys, f"average {e.noun}")
 
 
 def calibration(e: Evaluation) -> Chart:
@@ -43,8 +37,9 @@ def calibration(e: Evaluation) -> Chart:
     if e.is_classes:
         groups = None
         pairs = _bins([p], y)
-        of_members = [(x, one.mean()) for x, one in _bins(p.members, y)]
-        _add_average(chart, e, *np.transpose(of_members))
+        if p.num_members > 1:
+            xs, ys = np.transpose([(x, one.mean()) for x, one in _bins(p.members, y)])
+            chart.add("line", "member", xs, ys, f"average {e.noun}")
     elif p.kind == "quantiles":
         pairs = zip(p.levels, y <= p.at_levels.T, strict=True)
     else:
@@ -57,7 +52,7 @@ def calibration(e: Evaluation) -> Chart:
     return chart
 
 
-def _bins(of: Sequence[Any], y: NDArray) -> Any:
+def _bins(of: Any, y: NDArray) -> Any:
     """Mean confidence and hits of the predictions in each filled bin, over all predictives."""
     confidence = np.concatenate([p.confidence for p in of])
     hit = np.concatenate([functions.accuracy(p, y) for p in of])
@@ -78,12 +73,15 @@ def abstention(e: Evaluation) -> Chart:
     what = "accuracy" if e.is_classes else "mean absolute error"
     x = Axis("share of examples answered, most certain first", (0, 1), is_share=True)
     chart = Chart("Abstention", x, Axis(f"{what} of answers", is_share=e.is_classes))
-    _add_average(chart, e, *np.mean([curve(one) for one in e.test.members], axis=0))
-    chart.add("line", "ours", *curve(e.test), "ensemble")
+    if e.test.num_members > 1:
+        xs, ys = np.mean([curve(one) for one in e.test.members], axis=0)
+        chart.add("line", "member", xs, ys, f"average {e.noun}")
+    xs, ys = curve(e.test)
+    chart.add("line", "ours", xs, ys, "ensemble")
     return chart
 
 
-def sizes(e: Evaluation) -> list[Chart]:
+def sizes(e: Evaluation) -> Charts:
     """Headline and proper score against the number of members; dots are single members."""
     charts = []
     xs = list(e.sizes)
@@ -98,7 +96,7 @@ def sizes(e: Evaluation) -> list[Chart]:
     return charts
 
 
-def shifts(e: Evaluation) -> list[Chart]:
+def shifts(e: Evaluation) -> Charts:
     """Scores against severity, a line for each kind of shift; 0 is the test split."""
     charts: Json = {}
     for k, (kind, one) in enumerate(e.shifts.items()):
@@ -111,7 +109,7 @@ def shifts(e: Evaluation) -> list[Chart]:
     return [*charts.values()]
 
 
-def learning_curves(records: Sequence[ByName], names: ByName) -> list[Chart]:
+def learning_curves(records: Sequence[ByName], names: ByName) -> Charts:
     """Scores of members and ensemble as training went on.
 
     Args:
@@ -141,7 +139,7 @@ def learning_curves(records: Sequence[ByName], names: ByName) -> list[Chart]:
     return [*charts.values()]
 
 
-def traces(scalars: ByName, num_warmup: int, *names: str) -> list[Chart]:
+def traces(scalars: ByName, num_warmup: int, *names: str) -> Charts:
     """Draws of every chain in order, of the log density, the step size and other scalars.
 
     Args:

@@ -25,7 +25,7 @@ from ensemble.report.evaluated_run import AnyPath, EvaluatedRun
 from ensemble.report.evaluation import VERSION, Evaluation
 from ensemble.report.findings import Finding
 from ensemble.report.shift import BOX, CONSTANT, MADE, OUTSIDE, SHIFT, UNIFORM
-from ensemble.report.svg import Chart
+from ensemble.report.svg import Charts
 from ensemble.report.table import ByName, Json
 from ensemble.run.progress import Progress, open_display
 from ensemble.storage.files import write_file
@@ -35,8 +35,6 @@ from ensemble.storage.predictions import read_predictive, write_predictive
 from ensemble.storage.workdir import Workdir
 
 logger = logging.getLogger("ensemble")
-
-NONE = "none"
 
 
 def evaluate(
@@ -94,7 +92,7 @@ def evaluate(
         p, y, _ = run.test
         asked = [one if isinstance(one, str) else path_of(one) for one in metrics]
         further = requested(asked, p)
-        others = _others(run, compare)
+        others = _others(run, compare, data_dir)
         inputs = _inputs(run, datasets)
         directory = Workdir(out).path if out else run.work.path / "evaluation"
         source = run.dataset
@@ -137,7 +135,7 @@ def evaluate(
 # What it is compared with.
 
 
-def _others(run: EvaluatedRun, workdirs: Sequence[AnyPath]) -> Json:
+def _others(run: EvaluatedRun, workdirs: Sequence[AnyPath], data_dir: str | None) -> Json:
     """Predictives of runs to compare with, by name.
 
     Raises:
@@ -147,9 +145,9 @@ def _others(run: EvaluatedRun, workdirs: Sequence[AnyPath]) -> Json:
     start = str(run.config.get("init_from", PRIOR))
     is_posterior = "num_chains" in run.config and "selection" not in run.results
     starts = [] if not is_posterior or start in STARTS or is_file(start) else [start]
-    for workdir in [*starts, *map(os.fspath, workdirs)]:
+    for workdir in [*starts, *(os.fspath(one) for one in workdirs)]:
         try:
-            other = EvaluatedRun(workdir, run.data_dir, run.data)
+            other = EvaluatedRun(workdir, data_dir, run.data)
             both = (run, other)
             kinds = {one.test.predictive.kind.replace("counts", "numbers") for one in both}
             prints = {one.description.get("test_fingerprint") for one in both}
@@ -185,12 +183,16 @@ def _inputs(run: EvaluatedRun, names: Any) -> Json:
     """
     source = run.dataset
     is_asked = names is not None
-    if names is None:
-        names = _defaults(run) if source else []
-    if list(names) in ([], [NONE]):
+    if source and not is_asked:
+        known = sets_of_shape(source.input_shape)
+        others = [name for name in known if name != source.name.removeprefix("tfds:")]
+        names = [*([SHIFT] if source.has_pictures else []), *others, UNIFORM, CONSTANT]
+        if shift.is_table(source) and run.test.predictive.kind != "classes":
+            names = [SHIFT, *others, BOX, OUTSIDE]
+    if not names or list(names) == ["none"]:
         return {}
     if source is None:
-        raise InputError(f"{run.why_no_data}; give them, or use --extra_datasets={NONE}")
+        raise InputError(f"{run.why_no_data}; give them, or use --extra_datasets=none")
     found: Json = {}
     for name in names:
         try:
@@ -203,28 +205,17 @@ def _inputs(run: EvaluatedRun, names: Any) -> Json:
     return found
 
 
-def _defaults(run: EvaluatedRun) -> list[str]:
-    source: Any = run.dataset
-    known = sets_of_shape(source.input_shape)
-    others = [name for name in known if name != source.name.removeprefix("tfds:")]
-    if shift.is_table(source) and run.test.predictive.kind != "classes":
-        return [SHIFT, *others, BOX, OUTSIDE]
-    return [*([SHIFT] if source.has_pictures else []), *others, UNIFORM, CONSTANT]
-
-
 def _of_set(run: EvaluatedRun, name: str) -> Json:
     """Inputs of a data set."""
     source: Any = run.dataset
     flag = f"--extra_datasets={name}"
-    if name in MADE:
-        raise InputError(
-            f"{flag} is for tables of floating-point columns, and {SHIFT} also for images; leave "
-            f"it out for {source.name}, whose inputs have shape {source.input_shape}"
-        )
     entry = find_entry(name)
     if entry is None:
         known = ", ".join((*MADE, *KNOWN_DATASETS))
-        raise InputError(f"{flag} is unknown; choose from {known}, or {NONE} alone")
+        raise InputError(
+            f"{flag} is unknown, or not for inputs of shape {source.input_shape}; choose from "
+            f"{known}, or none alone"
+        )
     if not entry.kind_of_target:
         size = parse_size(run.config.get("resize"))
         return {name: load_test_inputs(name, run.data_dir, size)}
@@ -235,9 +226,7 @@ def _of_set(run: EvaluatedRun, name: str) -> Json:
     return {name: source.table.encode(rows_of_files(name))}
 
 
-def _predict(
-    run: EvaluatedRun, inputs: ByName, directory: epath.Path, show_progress: bool
-) -> tuple[Json, Json]:
+def _predict(run: EvaluatedRun, inputs: ByName, directory: epath.Path, show_progress: bool) -> Any:
     """Predicts inputs; predictions are mapped from files, since those of many draws exceed memory.
 
     Returns:
@@ -280,7 +269,7 @@ def _predict(
 # What is known of the run.
 
 
-def _traces(run: EvaluatedRun) -> list[Chart]:
+def _traces(run: EvaluatedRun) -> Charts:
     """Traces of chains, and of the scores of single draws."""
     posterior = run.results.get("posterior", {})
     scalars = Draws(run.work.draws).scalars() if posterior else {}

@@ -79,10 +79,10 @@ class Evaluation:
         return "\n".join([*as_lines(self.findings, self.about.get("notes", ())), "", self.table])
 
     def _repr_html_(self) -> str:
-        from ensemble.report import page, svg  # Of notebooks alone.
+        from ensemble.report import page  # Of notebooks alone.
 
         style = "width:100%;height:720px;border:1px solid #8884;border-radius:8px"
-        return f'<iframe style="{style}" srcdoc="{svg.escaped(page.render(self))}"></iframe>'
+        return f'<iframe style="{style}" srcdoc="{page.escaped(page.render(self))}"></iframe>'
 
     @property
     def is_classes(self) -> bool:
@@ -286,11 +286,6 @@ class Evaluation:
         """The 95% quantile of a calibrated predictor's ECE."""
         return functions.ece_by_chance(self.test)
 
-    @cached_property
-    def pit(self) -> Any:
-        """Distance of the PIT from uniform, and a p-value."""
-        return calibration.pit_uniformity(self.test.pit(self.y))
-
     # Errors.
 
     @cached_property
@@ -306,7 +301,7 @@ class Evaluation:
         """AUROC of the doubt for `wrong`."""
         if self.test.kind == "several":
             return None
-        number = int(self.wrong.sum())
+        number = self.wrong.sum()
         if min(number, len(self.y) - number) < _FEW_ERRORS:
             return None
         return _auroc(self.test.doubt(), self.wrong, self.groups)
@@ -438,7 +433,8 @@ class Evaluation:
         if self.is_classes:
             calibrated["ece_by_chance"] = self.ece_by_chance
         if self.test.kind in ("numbers", "counts"):
-            calibrated["pit_distance"], calibrated["pit_p_value"] = self.pit
+            distance, p_value = calibration.pit_uniformity(self.test.pit(self.y))
+            calibrated |= {"pit_distance": distance, "pit_p_value": p_value}
         found = as_data(
             {
                 "num_examples": len(self.y),

@@ -133,7 +133,7 @@ def _judged(
         text = above
     elif one and below and one.below(bound - slack):
         text = below
-    elif one and one.within(bound - margin, bound + margin):
+    elif one and one.above(bound - margin) and one.below(bound + margin):
         text = near
     if text:
         yield _said(text, one, **numbers)
@@ -256,19 +256,14 @@ def ranking(e: Evaluation) -> Findings:
 
 def abstention(e: Evaluation) -> Findings:
     """The rules that somebody asks for; else the least error rate that abstention guarantees."""
-    text = "By {rule} it answers {coverage:.1%} of the examples; {percent} of these answers are "
+    text = (
+        "info: By {rule} it answers {coverage:.1%} of the examples; {percent} of these answers are "
+        "wrong."
+    )
     proved = [name for name in e.abstention if name.startswith(MAX_ERROR) and e.is_classes]
     for rule in e.abstention if e.rules else proved[:1]:
         found = e.abstention[rule]
-        yield _said(f"info: {text}wrong.", found["error"], rule=rule, coverage=found["coverage"])
-
-
-def weak_class(e: Evaluation) -> Findings:
-    """The class that is found least often, if significantly less than the average one."""
-    recall = {str(e.test.axis[c]): one for c, one in enumerate(e.recall) if one.is_known}
-    for name, one in _first(recall) if len(e.recall) > 2 else ():
-        text = "warning: Class {name!r} is found least often: {percent} of its examples."
-        yield from _judged(one, "", text, bound=e.whole["accuracy"].value, name=name)
+        yield _said(text, found["error"], rule=rule, coverage=found["coverage"])
 
 
 # What does it do on other inputs?
@@ -317,7 +312,7 @@ RULES: Any = {
     rule.__name__: rule
     for rule in (
         *(quality, gain, baseline, comparison, several),
-        *(calibration, factor, conformal, ranking, abstention, weak_class),
+        *(calibration, factor, conformal, ranking, abstention),
         *(shift_costs, shift_overconfidence, detection),
     )
 }

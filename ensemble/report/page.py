@@ -60,7 +60,7 @@ def _list_of(findings: Iterable[Finding]) -> str:
     items = "".join(
         f'<li class="{one.level}">{escaped(one.text)}</li>' for one in warnings_first(findings)
     )
-    return f'<ul class="findings">{items}</ul>' if items else ""
+    return f'<ul class="findings">{items}</ul>'
 
 
 def _panel(title: str, body: str, note: str = "") -> str:

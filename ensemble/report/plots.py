@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from ensemble.errors import shown
 from ensemble.report import charts
-from ensemble.report.svg import Chart
+from ensemble.report.svg import Chart, Charts
 from ensemble.report.table import ByName
 
 _COLOURS = (
@@ -45,7 +44,7 @@ def figures(e: Any) -> ByName:
     return {"calibration": [charts.calibration(e)], "errors": [charts.abstention(e)], **several}
 
 
-def pixels(panels: Sequence[Chart]) -> NDArray:
+def pixels(panels: Charts) -> NDArray:
     """Draws charts beside and below each other.
 
     Args:
@@ -70,7 +69,7 @@ def pixels(panels: Sequence[Chart]) -> NDArray:
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
 
-def png(panels: Sequence[Chart]) -> bytes:
+def png(panels: Charts) -> bytes:
     """Draws charts as the content of a PNG file."""
     from PIL import Image
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ensemble.config.pieces import resolve
@@ -10,8 +10,6 @@ from ensemble.errors import aligned, plural
 
 Results = Mapping[str, Any]
 """Content of results.json."""
-
-Shows = Callable[..., Any]
 
 SLOW = "slow"
 MODES = "modes"
@@ -46,10 +44,10 @@ class Section(NamedTuple):
     """
 
     key: str
-    contents: Shows
+    contents: Any
     stands_alone: bool = False
-    findings: Shows = lambda results: []
-    remedy: Shows = lambda results, fault: ""
+    findings: Any = lambda results: []
+    remedy: Any = lambda results, fault: ""
 
 
 def sections_of(results: Results) -> list[Section]:

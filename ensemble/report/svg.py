@@ -43,19 +43,17 @@ class Axis(NamedTuple):
         low, high = self.ends or span(values)
         if self.is_share:
             low, high = max(low, 0.0), min(high, 1.0)
-        texts = self.ticks or [(v, self._text(v)) for v in ticks(low, high)]
+        unit, form = (0.01, "{:.3g}%") if self.is_share else (1, "{:,.4g}")
+        numbers = [(v, form.format(v / unit)) for v in ticks(low, high)]
+        texts = self.ticks or [(v, text.replace("-", "\N{MINUS SIGN}")) for v, text in numbers]
         return self._replace(ends=(low, high), ticks=texts)
-
-    def _text(self, value: float) -> str:
-        text = f"{100 * value:.3g}%" if self.is_share else f"{value:,.4g}"
-        return text.replace("-", "\N{MINUS SIGN}")
 
 
 class Mark(NamedTuple):
     """A shape of a chart.
 
     Attributes:
-        shape: "line", "area" or "dots"; NaN breaks a line.
+        shape: "line", "area" or "dots"; points with NaN are left out.
         kind: style, such as "ours".
         xs: [K] in units of the data.
         ys: [K].
@@ -119,21 +117,17 @@ class Chart:
         for mark in self.marks:
             xs = np.interp(mark.xs, x.ends, (left, right))
             ys = np.interp(mark.ys, y.ends, (bottom, top))
-            path = _path(xs, ys, mark.shape == "dots")
+            points = [
+                f"{a:.1f} {b:.1f}" for a, b in zip(xs, ys, strict=True) if not math.isnan(a + b)
+            ]
+            path = "M" * bool(points) + "L".join(points)
+            if mark.shape == "dots":
+                path = "".join(f"M{one}h0" for one in points)
             body += f'<path class="{mark.shape} {mark.kind}" d="{path}"/>'
         return f'<svg class="plot" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{body}</svg>'
 
 
-def _path(xs: NDArray, ys: NDArray, are_dots: bool) -> str:
-    """Commands of an SVG path through points, or of dots; NaN breaks it."""
-    path = ""
-    command = "M"
-    for x, y in zip(xs, ys, strict=True):
-        is_there = not math.isnan(x + y)
-        if is_there:
-            path += f"{command}{x:.1f} {y:.1f}" + "h0" * are_dots
-        command = "L" if is_there and not are_dots else "M"
-    return path
+Charts = list[Chart]
 
 
 def _text(x: float, y: float, text: str, anchor: str = "middle") -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from ensemble.report.evaluation import Evaluation
 from ensemble.report.findings import Finding, as_lines, find
 from ensemble.report.sections import Results, sections_of
@@ -41,22 +39,18 @@ def training_findings(
     if evaluation is not None:
         said = find(evaluation, _RULES)
         found += said
-        if all(one.level == "warning" for one in said if one.code == "baseline"):
-            found += _no_gain(evaluation, remedy)
+        is_open = all(one.level == "warning" for one in said if one.code == "baseline")
+        for title, constant in [*evaluation.simple.items()][:1] if is_open else ():
+            score = abs(evaluation.metrics[evaluation.proper].value(constant, evaluation.y))
+            gain = evaluation.against(constant, evaluation.proper)
+            if gain.below(_MAX_GAIN * max(score, 1.0)):
+                text = (
+                    f"It is not measurably better than {title}; check that inputs and targets "
+                    f"belong together, train longer, or {remedy}."
+                )
+                numbers = gain._asdict()
+                found.append(Finding("no_better_than_constant", "warning", text, numbers))
     return found
-
-
-def _no_gain(e: Evaluation, remedy: str) -> Iterator[Finding]:
-    """Finding on an ensemble that is no better than a constant."""
-    for title, constant in [*e.simple.items()][:1]:
-        score = abs(e.metrics[e.proper].value(constant, e.y))
-        gain = e.against(constant, e.proper)
-        if gain.below(_MAX_GAIN * max(score, 1.0)):
-            text = (
-                f"It is not measurably better than {title}; check that inputs and targets belong "
-                f"together, train longer, or {remedy}."
-            )
-            yield Finding("no_better_than_constant", "warning", text, gain._asdict())
 
 
 def as_text(results: Results, evaluation: Evaluation | None) -> str:
