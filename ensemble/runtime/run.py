@@ -90,7 +90,6 @@ class Run:
         if others_live:
             self.facts["the number of new members"] = len(self.numbers), "config.ensemble_size"
         self._failed: set[int] = set()
-        self._last: ByName = {}
         self._seconds = math.nan  # The first steps compile.
         self._is_described = others_live  # New members are a part of what is described.
 
@@ -232,14 +231,13 @@ class Run:
         scalars = self.report.scalars(self, period)
         for k in self._failed:
             scalars = {tag: v for tag, v in scalars.items() if f"/member_{k:02d}/" not in tag}
-        examples = self.report.examples(self, period)
-        self._last = scalars
         if self._seconds > 0:
+            examples = self.report.examples(self, period)
             self.clock.seconds_training += self._seconds
             self.clock.member_examples += examples
-            self._last = scalars | {self.report.rate: examples / self._seconds}
+            scalars[self.report.rate] = examples / self._seconds
         self._seconds = 0.0
-        self._record(period.end, self._last, self.report.headline(scalars))
+        self._record(period.end, scalars, self.report.headline(scalars))
         keep = self.algorithm.keep
         first, end = map(self.first_row, period[:2])
         if keep is None or end <= first:
@@ -267,7 +265,7 @@ class Run:
             return True
         scalars = report.monitored(self)
         may_end = bool(processes.from_main(lambda: report.may_end(scalars)))
-        shown = report.headline(self._last | scalars)
+        shown = report.headline(scalars)
         metrics: ByName = {}
         e = None
         for p in self.predictions([split] if split else []).values():
