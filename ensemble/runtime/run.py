@@ -79,8 +79,12 @@ class Run:
         self.algorithm = method.algorithm(self.devices, self.numbers)
         self.report = copy.copy(method.report)
         self.report.run = self
-        epochs = (config.eval_every_epochs, config.checkpoint_every_epochs)
-        periods = Periods(config.log_every_steps, *(n * method.steps_per_epoch for n in epochs))
+        epoch = method.steps_per_epoch
+        periods = Periods(
+            config.log_every_steps,
+            config.eval_every_epochs * epoch,
+            config.checkpoint_every_epochs * epoch,
+        )
         self.loop = Loop(self.algorithm, self.devices, self.numbers, config.seed, periods, self)
         self.draws = Draws(where.work.draws)
         self.arrays: Any = {}
@@ -287,10 +291,11 @@ class Run:
             self.log.describe(flatten(self.config), tags, {**report.charts, **charts})
         self._record(loop.step, scalars, shown, stays=True)
         if e and loop.ended and processes.is_main():
-            for name, panels in plots.figures(e).items():
+            figures = plots.figures(e)
+            for name, panels in figures.items():
                 pixels = plots.pixels(panels)
                 self.log.event(loop.step, "image", f"{split}/{name}", pixels, dataformats="HWC")
-            if e.test.kind != "several":
+            if figures:
                 # NumPy's, if float64 cannot separate edges of bins.
                 with contextlib.suppress(ValueError):
                     doubt = e.test.doubt()
@@ -455,7 +460,7 @@ def _join(run: Run, new: Run, counters: ByName) -> None:
     there = counters["num_members"]
     arrays = new.saved()
     before, rows = run.arrays.get("rows", {}), arrays.pop("rows", {})
-    alone = {"shared": arrays.pop("shared")} if "shared" in arrays else {}
+    shared = arrays.pop("shared", None)
     joined = jax.tree.map(  # All processes fetch them in one order.
         lambda own, old: np.concatenate([np.asarray(old)[:there], own]),
         new.devices.fetch_members(arrays),
@@ -481,7 +486,7 @@ def _join(run: Run, new: Run, counters: ByName) -> None:
             run.draws.joined(new.draws)
 
     processes.from_main(join_files)
-    run.arrays = {**alone, **joined}
+    run.arrays = joined if shared is None else {**joined, "shared": shared}
     run.clock = new.clock
     counters = {**counters, "num_members": len(run.numbers)}
     run.meta = {**run.meta, "clock": run.clock.state(), "counters": counters}
