@@ -85,8 +85,6 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
 class _Batches:
     """Batches in which statistics settle; they are put on the devices when they are asked for."""
 
-    per_member = False
-
     def __init__(self, batches: Any, count: int):
         self._batches = batches
         self._count = count
