@@ -38,6 +38,8 @@ from ensemble.storage.metrics_log import as_lines, read_metrics
 
 logger = logging.getLogger("ensemble")
 
+_PLOT_EVERY_EPOCHS = 10
+
 
 class Run:
     """Some members of a run, in a workdir; it observes their loop.
@@ -290,7 +292,8 @@ class Run:
             tags = [f"{split}/ensemble/{name}" for name in metrics]
             self.log.describe(flatten(self.config), tags, {**report.charts, **charts})
         self._record(loop.step, scalars, shown, stays=True)
-        if e and loop.ended and processes.is_main():
+        is_due = loop.step % (_PLOT_EVERY_EPOCHS * self.method.steps_per_epoch) == 0
+        if e and (is_due or loop.ended) and processes.is_main():
             figures = plots.figures(e)
             for name, panels in figures.items():
                 pixels = plots.pixels(panels)
