@@ -81,15 +81,14 @@ def create(config: Config, task: Supervised) -> Method:
 class _Batches:
     """Batches in which statistics settle; they are put on the devices when they are asked for."""
 
-    per_member = False
-
-    def __init__(self, batches, count):
-        self._given = batches, count
+    def __init__(self, batches: Any, count: int):
+        self._batches = batches
+        self._count = count
 
     @property
     def fixed(self):
         """Arrays of all steps, and what is sent of each, [steps, ...]."""
-        batches, count = self._given
+        batches, count = self._batches, self._count
         return batches.fixed, batches.send(0, count, count)
 
 

@@ -209,7 +209,7 @@ def open_display(show: bool = True) -> Iterator[Display]:
         show: If False, show nothing on stderr.
     """
     level, least = logger.level, logger.getEffectiveLevel()
-    display = Display(_kind(show and sys.stderr is not None, least))
+    display = Display(_kind(least) if show and sys.stderr is not None else "log")
     if display.kind == "log":
         yield display
         return
@@ -234,12 +234,12 @@ def open_display(show: bool = True) -> Iterator[Display]:
             print(file=sys.stderr)  # Ends the line of a terminal.
 
 
-def _kind(show: bool, least: int) -> str:
+def _kind(least: int) -> str:
     """The kind of display that suits what stderr is."""
     # A kernel of Jupyter; IPython in a terminal has none.
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    if show and getattr(shell, "kernel", None) is not None:
+    if getattr(shell, "kernel", None) is not None:
         return "notebook"
-    if show and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
         return "terminal"
-    return "plain" if show and least > logging.INFO else "log"
+    return "plain" if least > logging.INFO else "log"

@@ -11,9 +11,6 @@ from jax import Array
 
 from ensemble.pytrees import ByName, Function
 
-State = Any
-"""A pytree of arrays: parameters, state of the optimiser, warm-up, moments, best variables."""
-
 
 class Status(enum.IntEnum):
     """Why a member moves, or why not: the one mask, with its reasons."""
@@ -122,8 +119,8 @@ class Between(NamedTuple):
         due: Whether the change happens after n steps, a function of n; 0 is before the first step.
         change: `(now, state, data) -> (state, Status)` of one member, or where `on_host` is set,
             `(step, states [M, ...] as NumPy arrays) -> states`.
-        data: Data for `change`: an object with `fixed`, arrays on the devices, and `per_member`,
-            whether they have an axis of members. None: no data.
+        data: Data for `change`: an object with `fixed`, arrays on the devices that all members
+            share. None: no data.
         of_all: Whether `change` is of all members together: `(now, states, status, data) ->
             (states, status)`, all [num_places, ...], and so are number and key of `now`.
         on_host: Whether the host computes the change.
@@ -140,7 +137,8 @@ class Algorithm(NamedTuple):
     """Pure functions of one member, and when they are called.
 
     Attributes:
-        init: `(now, fixed) -> state` of one member, by what the feed keeps on the devices.
+        init: `(now, fixed) -> state` of one member, by what the feed keeps on the devices: a tree
+            of arrays, such as parameters, the state of an optimiser, warm-up or best variables.
         step: `(now, state, batch) -> (state, Info)`.
         parameters: `(now, state) -> tree [K, ...]`, the parameter samples that predict, which
             checkpoints then hold beside states; None: the field `variables` of the state predicts.

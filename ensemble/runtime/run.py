@@ -38,6 +38,8 @@ from ensemble.storage.metrics_log import as_lines, read_metrics
 
 logger = logging.getLogger("ensemble")
 
+_PLOT_EVERY_EPOCHS = 10
+
 
 class Run:
     """Some members of a run, in a workdir; it observes their loop.
@@ -79,8 +81,12 @@ class Run:
         self.algorithm = method.algorithm(self.devices, self.numbers)
         self.report = copy.copy(method.report)
         self.report.run = self
-        epochs = (config.eval_every_epochs, config.checkpoint_every_epochs)
-        periods = Periods(config.log_every_steps, *(n * method.steps_per_epoch for n in epochs))
+        epoch = method.steps_per_epoch
+        periods = Periods(
+            config.log_every_steps,
+            config.eval_every_epochs * epoch,
+            config.checkpoint_every_epochs * epoch,
+        )
         self.loop = Loop(self.algorithm, self.devices, self.numbers, config.seed, periods, self)
         self.draws = Draws(where.work.draws)
         self.arrays: Any = {}
@@ -90,7 +96,6 @@ class Run:
         if others_live:
             self.facts["the number of new members"] = len(self.numbers), "config.ensemble_size"
         self._failed: set[int] = set()
-        self._last: ByName = {}
         self._seconds = math.nan  # The first steps compile.
         self._is_described = others_live  # New members are a part of what is described.
 
@@ -232,14 +237,13 @@ class Run:
         scalars = self.report.scalars(self, period)
         for k in self._failed:
             scalars = {tag: v for tag, v in scalars.items() if f"/member_{k:02d}/" not in tag}
-        examples = self.report.examples(self, period)
-        self._last = scalars
         if self._seconds > 0:
+            examples = self.report.examples(self, period)
             self.clock.seconds_training += self._seconds
             self.clock.member_examples += examples
-            self._last = scalars | {self.report.rate: examples / self._seconds}
+            scalars[self.report.rate] = examples / self._seconds
         self._seconds = 0.0
-        self._record(period.end, self._last, self.report.headline(scalars))
+        self._record(period.end, scalars, self.report.headline(scalars))
         keep = self.algorithm.keep
         first, end = map(self.first_row, period[:2])
         if keep is None or end <= first:
@@ -267,7 +271,7 @@ class Run:
             return True
         scalars = report.monitored(self)
         may_end = bool(processes.from_main(lambda: report.may_end(scalars)))
-        shown = report.headline(self._last | scalars)
+        shown = report.headline(scalars)
         metrics: ByName = {}
         e = None
         for p in self.predictions([split] if split else []).values():
@@ -288,11 +292,13 @@ class Run:
             tags = [f"{split}/ensemble/{name}" for name in metrics]
             self.log.describe(flatten(self.config), tags, {**report.charts, **charts})
         self._record(loop.step, scalars, shown, stays=True)
-        if e and loop.ended and processes.is_main():
-            for name, panels in plots.figures(e).items():
+        is_due = loop.step % (_PLOT_EVERY_EPOCHS * self.method.steps_per_epoch) == 0
+        if e and (is_due or loop.ended) and processes.is_main():
+            figures = plots.figures(e)
+            for name, panels in figures.items():
                 pixels = plots.pixels(panels)
                 self.log.event(loop.step, "image", f"{split}/{name}", pixels, dataformats="HWC")
-            if e.test.kind != "several":
+            if figures:
                 # NumPy's, if float64 cannot separate edges of bins.
                 with contextlib.suppress(ValueError):
                     doubt = e.test.doubt()
@@ -457,7 +463,7 @@ def _join(run: Run, new: Run, counters: ByName) -> None:
     there = counters["num_members"]
     arrays = new.saved()
     before, rows = run.arrays.get("rows", {}), arrays.pop("rows", {})
-    alone = {"shared": arrays.pop("shared")} if "shared" in arrays else {}
+    shared = arrays.pop("shared", None)
     joined = jax.tree.map(  # All processes fetch them in one order.
         lambda own, old: np.concatenate([np.asarray(old)[:there], own]),
         new.devices.fetch_members(arrays),
@@ -483,7 +489,7 @@ def _join(run: Run, new: Run, counters: ByName) -> None:
             run.draws.joined(new.draws)
 
     processes.from_main(join_files)
-    run.arrays = {**alone, **joined}
+    run.arrays = joined if shared is None else {**joined, "shared": shared}
     run.clock = new.clock
     counters = {**counters, "num_members": len(run.numbers)}
     run.meta = {**run.meta, "clock": run.clock.state(), "counters": counters}

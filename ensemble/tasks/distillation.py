@@ -77,7 +77,7 @@ class Distilled(Supervised):
         _, aux = super().log_likelihood(variables, seen, targets, train, rng_key)
         own = variables["params"][OWN] if self._has_own else {}
         likelihood: Any = self.likelihood  # Which `create` has checked.
-        return likelihood.expected_log_prob(own, aux.outputs, self._teach(inputs)), aux
+        return likelihood.expected_log_prob(own, aux.outputs, self.teach(inputs)), aux
 
     def compared(self, student: Any) -> ByName:
         """Compares the speed of a student, an `Ensemble`, with that of its teacher."""
@@ -96,8 +96,21 @@ class Distilled(Supervised):
         return {"distillation": {"teacher": sizes, "speedup": of_teacher / of_student}}
 
     @functools.cached_property
-    def _teach(self) -> Function:
-        return teaching(self.teacher)
+    def teach(self) -> Function:
+        """From raw inputs [B, ...] to the teacher's predictions, within a program of JAX."""
+        teacher, fitted = self.teacher, self.teacher.fitted
+        if fitted.num_estimators > MAX_NETWORKS:
+            size = min(fitted.num_sets, MAX_NETWORKS)
+            chosen = np.linspace(0, fitted.num_sets - 1, size).round().astype(int)
+            fitted = dataclasses.replace(
+                fitted,
+                sets=pytrees.at(fitted.sets, chosen),
+                member_of=fitted.member_of[chosen],
+                num_passes=MAX_NETWORKS // size,
+            )
+        return lambda inputs: teacher.likelihood.predictive(
+            fitted.all_estimators(teacher.task, inputs)
+        )
 
 
 def create(config: FrozenConfigDict, data: Any) -> Distilled:
@@ -130,18 +143,3 @@ def create(config: FrozenConfigDict, data: Any) -> Distilled:
     taught_by = f"{saved.work.identity()} at step {saved.counters['step']} of {len(saved.live)}"
     fields = {one.name: getattr(task, one.name) for one in dataclasses.fields(task)}
     return Distilled(**fields, teacher=teacher, taught_by=taught_by)
-
-
-def teaching(teacher: Any) -> Function:
-    """From raw inputs [B, ...] to the teacher's predictions, within a program of JAX."""
-    fitted = teacher.fitted
-    if fitted.num_estimators > MAX_NETWORKS:
-        size = min(fitted.num_sets, MAX_NETWORKS)
-        chosen = np.linspace(0, fitted.num_sets - 1, size).round().astype(int)
-        fitted = dataclasses.replace(
-            fitted,
-            sets=pytrees.at(fitted.sets, chosen),
-            member_of=fitted.member_of[chosen],
-            num_passes=MAX_NETWORKS // size,
-        )
-    return lambda inputs: teacher.likelihood.predictive(fitted.all_estimators(teacher.task, inputs))
