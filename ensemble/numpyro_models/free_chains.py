@@ -397,11 +397,8 @@ def _take_draws(
         ]
         return _Run(run.t + is_due, chains, trees, written)
 
-    def ravel(state: HMCState) -> HMCState:
-        position, grad = (ravel_pytree(leaf)[0] for leaf in (state.position, state.logdensity_grad))
-        return HMCState(position, state.logdensity, grad)
-
-    flat = chains._replace(state=jax.vmap(ravel)(chains.state))
+    position, log_density, grad = chains.state
+    flat = chains._replace(state=HMCState(_pack(position, 1), log_density, _pack(grad, 1)))
     t = jnp.full(num_chains, first)
     # Trees that are done: the loop plants all, so that the program has it once.
     shapes = jax.eval_shape(jax.vmap(begin), keys, flat, t)
@@ -411,7 +408,8 @@ def _take_draws(
         lambda run: jnp.any(run.t < end), advance, _Run(t, flat, trees, record)
     )
     position, log_density, grad = run.chains.state
-    state = HMCState(jax.vmap(unravel)(position), log_density, jax.vmap(unravel)(grad))
+    unravel_all = jax.vmap(unravel)
+    state = HMCState(unravel_all(position), log_density, unravel_all(grad))
     return run.chains._replace(state=state), run.record
 
 

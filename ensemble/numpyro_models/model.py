@@ -104,12 +104,10 @@ class Model(WithoutExamples):
         self._function: Any = Completed(function)
         arguments = plain_arguments((args, dict(kwargs or {})), name)
         self._leaves, self._structure = jax.tree.flatten(arguments)
-        numbered = {str(i): leaf for i, leaf in enumerate(self._leaves)}
-        self.arrays: dict[str, Any] = {
-            i: leaf for i, leaf in numbered.items() if isinstance(leaf, np.ndarray | jax.Array)
+        self.arrays: Arrays = centre or {
+            str(i): leaf for i, leaf in enumerate(self._leaves) if _is_array(leaf)
         }
         self._has_centre = centre is not None
-        self.arrays |= centre or {}
         try:
             self._read()
         except InputError as error:
@@ -117,11 +115,6 @@ class Model(WithoutExamples):
                 raise
             self.arrays = {}
             self._read()
-        if not self.latent:
-            raise InputError(
-                f"{name} has no {'continuous ' if self.discrete else ''}latent site, so nothing is "
-                "to be sampled; write one with numpyro.sample(NAME, DISTRIBUTION), without obs"
-            )
         places = scalar_places({name: self.shapes[name].shape for name in self.latent})
         self._numbers = evenly_spread(len(places), _MAX_TRACKED)
         self.tracked = tuple(places[i][0] for i in self._numbers)
@@ -137,7 +130,7 @@ class Model(WithoutExamples):
     def _read_traced(self, arrays: Arrays) -> Arrays:
         trace = self._trace(jax.random.key(0), arrays)
         for fault in faults(trace):
-            raise InputError(f"{self.name}: {fault}")
+            self._refuse(fault)
 
         def of_kind(kind: str) -> list[str]:
             return [name for name, site in trace.items() if kind_of(site) == kind]
@@ -363,13 +356,15 @@ class Model(WithoutExamples):
                 f"no finite log density with a gradient at any of {num_tries} starts of chain "
                 f"{np.argmin(is_good)}: {fault}"
             )
-        if fault:
-            raise InputError(f"{self.name}: {fault}")
+        self._refuse(fault)
         return params
 
     def check_starts(self, params: Arrays) -> None:
         """Refuses faults at starts; `ensemble.task.Modelled` has the arguments."""
-        if fault := self._fault(params):
+        self._refuse(self._fault(params))
+
+    def _refuse(self, fault: str) -> None:
+        if fault:
             raise InputError(f"{self.name}: {fault}")
 
     def _fault(self, params: Arrays) -> str:
@@ -379,12 +374,10 @@ class Model(WithoutExamples):
             Sites that are not finite in any chain, or observations that none allows; empty if
             there are none.
         """
-        if self.discrete:
-            log_density = jax.jit(jax.vmap(self.log_density, (0, None)))(params, self.arrays)
-            if np.isfinite(log_density).any():  # Of sites, the values of discrete latents decide.
-                return ""
-        of_chains = jax.jit(jax.vmap(self._terms, in_axes=(0, None)))
-        terms, outside = transfer.fetch(of_chains(params, self.arrays))
+        # The values of discrete latents decide whether a site is finite.
+        if self.discrete and np.isfinite(self._of_chains(self.log_density, params)).any():
+            return ""
+        terms, outside = self._of_chains(self._terms, params)
         for name, values in outside.items():
             if not np.isnan(values).any():
                 return (
@@ -399,6 +392,11 @@ class Model(WithoutExamples):
                 "in the model"
             )
         return ""
+
+    def _of_chains(self, function: Callable[..., Any], params: Arrays) -> Any:
+        """Computes a function of parameters [C, ...], on the host."""
+        compiled = jax.jit(jax.vmap(function, in_axes=(0, None)))
+        return transfer.fetch(compiled(params, self.arrays))
 
     def _terms(self, params: Arrays, arrays: Arrays) -> Any:
         """Returns log densities by site, and the worst observation that is impossible, or NaN."""
@@ -428,12 +426,10 @@ class Model(WithoutExamples):
             name: rng.normal(0, 0.5, (_NUM_POINTS, *leaf.shape)).astype(np.float32)
             for name, leaf in self.shapes.items()
         }
-        of_points = jax.jit(jax.vmap(self.log_density, in_axes=(0, None)))
-        values = np.asarray(of_points(points, self.arrays), np.float64)
+        values = np.asarray(self._of_chains(self.log_density, points), np.float64)
         parts = [jax.tree.map(np.shape, self.shapes), *[f"{value:.3g}" for value in values]]
         for leaf in [*self._leaves, *self.arrays.values()]:
-            is_array = isinstance(leaf, np.ndarray | jax.Array)
-            parts.append(np.asarray(leaf).tobytes() if is_array else leaf)
+            parts.append(np.asarray(leaf).tobytes() if _is_array(leaf) else leaf)
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     def params_shapes(self) -> Arrays:
@@ -465,6 +461,10 @@ class Model(WithoutExamples):
     def results(self, draws: Any, first: int, live: Sequence[int]) -> Any:
         """Returns the results of draws; `ensemble.task.Modelled` has the arguments."""
         return results_of(self, draws, first, live)
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, np.ndarray | jax.Array)
 
 
 def density_model(logdensity_fn: Callable[[Any], Array], start: Any, name: str) -> Model:

@@ -199,6 +199,11 @@ def faults(trace: Trace) -> Iterator[str]:
             )
     for name, site in samples.items() if discrete else ():
         yield from _enumeration_faults(name, site, quoted(discrete))
+    if not any(kind_of(site) == "latent" for site in samples.values()):
+        yield (
+            f"it has no {'continuous ' if discrete else ''}latent site, so nothing is to be "
+            "sampled; write one with numpyro.sample(NAME, DISTRIBUTION), without obs"
+        )
 
 
 def _enumeration_faults(name: str, site: Any, discrete: str) -> Iterator[str]:

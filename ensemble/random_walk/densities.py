@@ -136,26 +136,21 @@ MIXTURE_LOCS = (-2.0, 0.0, 3.2, 2.5)
 MIXTURE_SCALES = (1.2, 1.0, 5.0, 2.8)
 
 
-def _mixture_coefficients() -> tuple[list[float], list[list[float]]]:
-    """Finds coefficients c of quadratics `c2 x^2 + c1 x + c0` of the mixture.
-
-    Returns:
-        Those of the log of the widest component with its weight, and those of the others' ratios to
-        it, as powers of two, [K - 1, 3].
-    """
-    middles = np.asarray(MIXTURE_LOCS)
-    squares = np.square(MIXTURE_SCALES)
-    constants = np.log(MIXTURE_WEIGHTS) - 0.5 * math.log(2 * math.pi) - np.log(MIXTURE_SCALES)
-    coefficients = np.stack(
-        [-0.5 / squares, middles / squares, constants - 0.5 * np.square(middles) / squares], axis=1
-    )
-    widest = np.argmax(squares)
-    base = coefficients[widest]
-    others = (np.delete(coefficients, widest, axis=0) - base) / math.log(2)
-    return base.tolist(), others.tolist()
-
-
-_WIDEST, _RATIOS = _mixture_coefficients()
+# Coefficients of quadratics `c2 x^2 + c1 x + c0`: of the log of the widest component with its
+# weight, and of the others' ratios to it, as powers of two.
+_SQUARES = np.square(MIXTURE_SCALES)
+_CONSTANTS = np.log(MIXTURE_WEIGHTS) - 0.5 * math.log(2 * math.pi) - np.log(MIXTURE_SCALES)
+_QUADRATICS = np.stack(
+    [
+        -0.5 / _SQUARES,
+        MIXTURE_LOCS / _SQUARES,
+        _CONSTANTS - 0.5 * np.square(MIXTURE_LOCS) / _SQUARES,
+    ],
+    axis=1,
+)
+_INDEX = np.argmax(_SQUARES)
+_WIDEST = _QUADRATICS[_INDEX]
+_RATIOS = ((np.delete(_QUADRATICS, _INDEX, axis=0) - _WIDEST) / math.log(2)).tolist()
 
 
 def _gaussian_mixture(positions: Array) -> Array:
@@ -171,7 +166,7 @@ def _gaussian_mixture(positions: Array) -> Array:
         return (c[0] * x + c[1]) * x + c[2]
 
     ratio = sum((fast_exp2(quadratic(c)) for c in _RATIOS), jnp.float32(1))
-    return quadratic(_WIDEST) + math.log(2) * fast_log2(ratio)
+    return quadratic(_WIDEST.tolist()) + math.log(2) * fast_log2(ratio)
 
 
 GAUSSIAN_MIXTURE = Density(_gaussian_mixture, num_dims=1)

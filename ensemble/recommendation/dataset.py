@@ -163,16 +163,16 @@ def _movielens(name: str, request: Request) -> pd.DataFrame:
 def _of_frame(frame: pd.DataFrame, name: str, request: Request) -> InteractionDataset:
     """Numbers the users and items of a frame with a row for each interaction, and splits them."""
     own = json.loads((request.own or {}).get("column_types") or "{}")
+    given = quoted([*map(str, frame)], 12)
     names = [str(own.get(one, one)).lower().replace("_", "") for one in frame]
-    meanings = [_USUAL.get(one, one) for one in names]
-    columns = [one for one in meanings if one in MEANINGS]
-    if frame.empty or not {*PAIR} <= {*columns} or len({*columns}) < len(columns):
+    frame = frame.set_axis([_USUAL.get(one, one) for one in names], axis=1)
+    frame = frame.loc[:, frame.columns.isin(MEANINGS)].reset_index(drop=True)
+    if frame.empty or frame.columns.has_duplicates or not {*PAIR} <= {*frame}:
         raise InputError(
-            f"{name} has {len(frame):,} rows of the columns {quoted([*map(str, frame)], 12)}, and "
-            "needs a user and an item in each, and each meaning once: rename columns, or set "
-            "config.column_types to such as 'NAME=user, OTHER=item'"
+            f"{name} has {len(frame):,} rows of the columns {given}, and needs a user and an item "
+            "in each, and each meaning once: rename columns, or set config.column_types to such as "
+            "'NAME=user, OTHER=item'"
         )
-    frame = frame.set_axis(meanings, axis=1)[columns].reset_index(drop=True)
     rows = frame.drop(columns="title", errors="ignore")
     for one in rows.columns.difference(PAIR):
         values = pd.to_numeric(rows[one], errors="coerce").where(rows[one].notna())

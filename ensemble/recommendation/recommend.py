@@ -23,7 +23,6 @@ from ensemble.sharding import startup
 from ensemble.storage.workdir import Workdir
 
 _NEW_STREAM = 2**32 - 3  # The seed is folded with it to draw new users.
-_outputs_of_draws = jax.jit(jax.vmap(outputs_of))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -122,7 +121,7 @@ def recommend(
         shapes = {one: draws[one][:, 0] for one in USERS}
         new = sample_prior(key, parse_prior(restored.config["prior"]), shapes)
         draws = {**draws, **{one: new[one][:, None] for one in USERS}}
-    outputs = np.asarray(_outputs_of_draws(draws)[:, 0])
+    outputs = np.asarray(jax.vmap(outputs_of)(draws)[:, 0])
     likelihood = restored.task.likelihood
     of_ratings = restored.config["likelihood"] == RATINGS
     values = scipy.special.expit(outputs)

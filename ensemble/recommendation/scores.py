@@ -1,6 +1,7 @@
 """Scores of draws of a factorisation next to simpler models, on held-out watches or ratings."""
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from ensemble.metrics.ranking import auroc
 from ensemble.recommendation.likelihood import USERS, outputs_of
+from ensemble.report.sections import Section, grid
 
 NUM_RECOMMENDED = 20
 _USERS_PER_BLOCK = 256
@@ -101,3 +103,16 @@ def recalls(best: NDArray, relevant: NDArray) -> NDArray[np.float64]:
     counts = relevant.sum(axis=1)
     has_some = counts > 0
     return hits[has_some] / np.minimum(best.shape[1], counts[has_some])
+
+
+_TITLES = {"log_likelihood": "nats", "auc": "AUC", "recall_at_20": "recall@20", "rmse": "RMSE"}
+
+
+def _contents(report: Mapping[str, Any]) -> list[str]:
+    """Shows the draws that were kept next to simpler models, by the pairs that were held out."""
+    found = report["recommendation"]["held_out"]
+    rows = [[model, *(f"{one:.4f}" for one in found[model].values())] for model in found]
+    return ["", grid(["held out", *(_TITLES[name] for name in found["posterior"])], rows)]
+
+
+SECTION = Section("recommendation", _contents)

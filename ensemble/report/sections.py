@@ -18,7 +18,7 @@ DIVERGENT = "divergent"
 
 _SECTIONS = {
     "distillation": "ensemble.report.sections:DISTILLATION",
-    "recommendation": "ensemble.recommendation.section:SECTION",
+    "recommendation": "ensemble.recommendation.scores:SECTION",
     "sites": "ensemble.numpyro_models.results:SECTION",
     "num_total_samples": "ensemble.random_walk.summary:SECTION",
 }
