@@ -211,8 +211,8 @@ def together(
     if len(each) == 1:
         return dataclasses.replace(each[0], weights=weights)
     names = set[str]().union(*(one.arrays for one in each))
-    parts = []
-    member_of = []
+    parts: list[Arrays] = []
+    member_of: list[np.ndarray] = []
     for one in each:
         own = one.arrays
         if own.keys() != names:  # In other runs several samples of a member are pooled to one.
