@@ -34,7 +34,7 @@ _EXPORTS = {
     "networks": "ensemble.networks",
     "densities": "ensemble.random_walk.densities",
 }
-"""Where a name is; the last two are modules."""
+"""Module of each name; the last two are modules themselves."""
 
 __all__ = [*_EXPORTS]
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 logger = logging.getLogger("ensemble")
-"""Of all modules."""
+"""Logger of all modules."""
 _PACKAGE = str(pathlib.Path(__file__).parent)
 _CONFIGS = f"{_PACKAGE}/configs"  # Where users add theirs.
 _NOT_OWN = (_PACKAGE, sysconfig.get_path("stdlib"), "<")  # The last is of code without a file.

@@ -42,7 +42,7 @@ class Ensemble:
         parts: Members of one run, or of several runs on the same data.
         members: Member numbers, [M]; positions if there are several parts.
         num_devices: Number of devices; None for all.
-        weights: Weights [M] of the members, positive; None: equal weights.
+        weights: Weights [M] of the members, positive, of sum 1; None: equal weights.
         scale: Temperature of probabilities, or factor of the width of distributions of numbers,
             from calibration; None leaves predictions as they are.
         abstention: Decides which predictions are accepted; None accepts all.
@@ -205,16 +205,14 @@ def together(
 
     Args:
         each: Predictions of each run.
-        weights: Weights [M] of all members; None: equal weights.
+        weights: Weights [M] of all members, of sum 1; None: equal weights.
         likelihood: Likelihood of all runs.
     """
-    if weights is not None:
-        weights = weights / weights.sum()
     if len(each) == 1:
         return dataclasses.replace(each[0], weights=weights)
     names = set[str]().union(*(one.arrays for one in each))
-    parts = []
-    member_of = []
+    parts: list[Arrays] = []
+    member_of: list[np.ndarray] = []
     for one in each:
         own = one.arrays
         if own.keys() != names:  # In other runs several samples of a member are pooled to one.

@@ -536,7 +536,7 @@ class EnsembleRegressor(RegressorMixin, Estimator):
 
 
 def _num_examples(data: _Data) -> int:
-    return len(data.get("train_labels", data.get("train_targets")))
+    return len(data["train_labels" if "train_labels" in data else "train_targets"])
 
 
 def _of_rows(data: _Data) -> list[str]:

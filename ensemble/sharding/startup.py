@@ -33,7 +33,7 @@ _ONE_ARENA = {-8: 1}
 
 
 _forks: list[bool] = []
-"""Of each fork that has made this process, whether JAX had started before."""
+"""True for each fork that has made this process, if JAX had started before it."""
 os.register_at_fork(after_in_child=lambda: _forks.append(backends_are_initialized()))
 
 

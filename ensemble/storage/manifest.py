@@ -74,9 +74,8 @@ class Manifest:
 
     def remove(self, path: epath.Path) -> None:
         """Removes a file, which need not be there, and its entry."""
-        if path.exists():
-            self._change({self._name(path): None})
-            path.unlink(missing_ok=True)
+        self._change({self._name(path): None})
+        path.unlink(missing_ok=True)
 
     def check(self, path: epath.Path) -> bool:
         """Compares a file, or the folder of a checkpoint, with its digest.
@@ -102,7 +101,7 @@ class Manifest:
         Raises:
             InputError: It is damaged, or of another run.
         """
-        return dict(json.loads(path.read_bytes())) if self.check(path) else {}
+        return json.loads(path.read_bytes()) if self.check(path) else {}
 
     def read_npz(self, path: epath.Path, prefixes: tuple[str, ...] = ("",)) -> Arrays:
         """Reads the arrays of an npz file whose names begin so; empty as of `read`.
