@@ -3,8 +3,9 @@
 import difflib
 import functools
 import logging
-import pathlib
 import re
+import shutil
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -116,7 +117,7 @@ def build(config: Any, overrides: Values | None = None, *, is_stored: bool = Fal
     file, ours = (by_path(one, is_stored=is_stored) for one in (config, overrides or {}))
     faults = []
     for one in (file, ours):  # What cannot be loaded is left out, so that the rest is checked too.
-        for kind in WITH_KEYS.keys() & one:
+        for kind in [name for name in WITH_KEYS if name in one]:
             try:
                 keys_of(kind, one[kind])
             except InputError as error:
@@ -166,7 +167,7 @@ def _broken_rules(run: Run) -> list[str]:
     task = run.values["task"]
     lines = []
     if task in builtin.TASKS.names and task not in trait("method", run.config.method, "tasks"):
-        able = [name for name, one in builtin.METHODS.keys.items() if task in one.tasks]
+        able = [one for one in builtin.METHODS.names if task in trait("method", one, "tasks")]
         lines.append(
             f"config.method={run.config.method!r} must be {listed(able, separator=' or ')} for "
             f"config.task={task!r}"
@@ -215,17 +216,19 @@ def by_path(config: Any, *, is_stored: bool = False) -> dict[str, Any]:
 
     def load(name: str, path: str) -> str:
         module, _, attribute = path.rpartition(":")
-        if module.endswith(".py") and not is_stored:
-            path = f"{pathlib.Path(module).expanduser().resolve()}:{attribute}"
+        if not is_stored:
+            path = f"{pieces.module_name(module)}:{attribute}"
         pieces.find(path, f"config.{name}={path!r}", name, trust=not is_stored)
         return path
 
     found = {}
     for name, value in flatten(config).items():
         if name == "prior" and isinstance(value, str):
-            families = filter(is_path, re.findall(r"[\w.:/-]+(?=\()", value))
-            for family in dict.fromkeys(families):
-                value = value.replace(f"{family}(", f"{load(name, family)}(")
+            value = re.sub(
+                r"[\w.:/-]+(?=\()",
+                lambda one: load("prior", one[0]) if is_path(one[0]) else one[0],
+                value,
+            )
         elif name in KINDS and value is not None:
             if not isinstance(value, str):
                 value = pieces.path_of(value)
@@ -453,7 +456,8 @@ def unknown_key(name: str, own: Iterable[str] = ()) -> str:
 def listing(run: Run) -> str:
     """Returns every key of a run with its value, meaning and rule; and the notes.
 
-    Keys that differ from their default are marked.
+    Keys that differ from their default are marked. Lines are as long as the terminal is wide, 100
+    characters at most.
     """
     lines = ["* differs from its default"]
     for part in run.parts:
@@ -464,7 +468,9 @@ def listing(run: Run) -> str:
             changes = "; may change when the run is resumed" * field.may_change
             lines.append(f"{mark} {name} = {shown(value)}")
             lines.append(f"      {field.meaning}; {rule_of(field)}{changes}")
-    return "\n".join([*lines, "", *run.notes])
+    width = min(shutil.get_terminal_size(fallback=(100, 0)).columns, 100)
+    wrapped = functools.partial(textwrap.wrap, width=width, subsequent_indent="      ")
+    return "\n".join(one for line in [*lines, "", *run.notes] for one in wrapped(line) or [""])
 
 
 def shown(value: object) -> str:

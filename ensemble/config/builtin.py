@@ -155,7 +155,7 @@ class Members(Method):
 class DeepEnsemble(Members, Batches):
     """Keys of deep ensembles; other members that learn by gradient descent have most of them."""
 
-    tasks = ("supervised", "distillation")
+    tasks: ClassVar[tuple[str, ...]] = ("supervised", "distillation")
     xla_flags = _OF_STEPS
 
     num_epochs: int | None = key(
@@ -452,7 +452,7 @@ class Chains(Method):
         1.0, "divisor of the log likelihood; 1 is the Bayes posterior", gt=0
     )
 
-    config_rules = (
+    config_rules: ClassVar[Sequence[Rule]] = (
         (
             lambda config: config.get("prior") == NONE,
             "config.method={0.method!r} samples a posterior, which config.prior='none' does not "
@@ -474,7 +474,7 @@ class HMC(Chains, StopWhen):
     """Keys of the samplers whose steps see all the data."""
 
     one_arena = False
-    tasks = ("supervised", "factorisation", "numpyro")
+    tasks: ClassVar[tuple[str, ...]] = ("supervised", "factorisation", "numpyro")
     may_split = True
     """Whether parameters may stay on their shards, and are not joined to one vector."""
     tunes_at_once = False

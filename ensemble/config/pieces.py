@@ -152,7 +152,7 @@ def path_of(piece: Any) -> str:
         name += f" {zlib.crc32(code.co_code + repr((code.co_names, code.co_consts)).encode()):08x}"
     file = str(getattr(sys.modules.get(module), "__file__", None))
     if module == "__main__" and file.endswith(".py") and os.path.isfile(file):
-        module = _module_name(file)
+        module = module_name(file)
     path = f"{module}:{name}"
     if name.endswith(">"):
         numbered = (path[:-1] + f" {k}" * (k > 1) + ">" for k in itertools.count(1))
@@ -244,7 +244,7 @@ def _imported(module: str, name: str, what: str) -> Any:
 
 def _loaded(module: str) -> Any:
     """A module that is imported already, of a file whatever its name; None if there is none."""
-    name = _module_name(module)
+    name = module_name(module)
     if name in sys.modules or name == module:
         return sys.modules.get(name)
     files = ((one, getattr(one, "__file__", None)) for one in [*sys.modules.values()])
@@ -270,14 +270,14 @@ def _attribute(module: Any, name: str) -> Any:
     return module
 
 
-def _module_name(module: str) -> str:
+def module_name(module: str) -> str:
     """Name in `sys.modules`; a file has its full path."""
     return str(pathlib.Path(module).expanduser().resolve()) if module.endswith(".py") else module
 
 
 def module_of_file(file: str | os.PathLike[str]) -> Any:
     """Imports a Python file, once; its name in `sys.modules` is its full path."""
-    name = _module_name(os.fspath(file))
+    name = module_name(os.fspath(file))
     if name not in sys.modules:
         code = compile(pathlib.Path(name).read_bytes(), name, "exec", dont_inherit=True)
         module = types.ModuleType(name)

@@ -42,12 +42,13 @@ class Quantiles(Ranges):
         if levels is None:
             return self.at_levels
         known = self._at_levels
-        if missing := sorted({*np.round(levels, 9).tolist()} - known.keys()):
+        wanted = np.asarray(levels).round(9).tolist()
+        if missing := sorted({*wanted} - known.keys()):
             raise InputError(
                 f"The quantile {missing[0]:g} was not learned, but {[*known]} were. Use these, or "
                 "set config.quantiles.levels and train."
             )
-        return self.xp.stack([known[level] for level in np.round(levels, 9).tolist()], axis=-1)
+        return self.xp.stack([known[level] for level in wanted], axis=-1)
 
     @property
     def point(self) -> Array:

@@ -3,7 +3,7 @@
 https://github.com/google/flax/blob/main/examples/mnist/train.py
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 from flax import linen as nn
 from jax import Array
@@ -30,7 +30,7 @@ class CNN(nn.Module):
     convolution = staticmethod(conv_relu_pool)
     kernel_size = (3, 3)
     channels = (32, 64)
-    widths = (256,)
+    widths: ClassVar[tuple[int, ...]] = (256,)
 
     @nn.compact
     def __call__(self, images: Array, train: bool = False) -> Array:
