@@ -9,15 +9,17 @@ of all members together, so none of these is better on the rows that decide.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.config import Config
 from ensemble.data.source import check_same_data
 from ensemble.errors import InputError
 from ensemble.metrics import metrics_of
+from ensemble.metrics.functions import Floats
 from ensemble.predictor import together
 from ensemble.report.evaluated_run import EvaluatedRun
 from ensemble.report.evaluation import Evaluation
@@ -70,7 +72,7 @@ def select_members(
         return write_chosen(out, runs, content)
 
 
-def choose(out, runs, by) -> dict[str, Any]:
+def choose(out: Workdir, runs: Sequence[EvaluatedRun], by: str) -> dict[str, Any]:
     """Chooses members of runs; errors as of `select_members`.
 
     Args:
@@ -111,7 +113,7 @@ def choose(out, runs, by) -> dict[str, Any]:
     return {"by": by, "nll": loss(whole, counts), "runs": entries}
 
 
-def _check(run, first, by):
+def _check(run: EvaluatedRun, first: EvaluatedRun, by: str) -> None:
     """Refuses a run that cannot be selected from, or that predicts other targets than the first."""
     path, own, others = run.work.path, run.likelihood, first.likelihood
     if "selection" in run.results or not run.is_finished:
@@ -131,7 +133,7 @@ def _check(run, first, by):
     check_same_data(str(path), learned, expected, remedy)
 
 
-def _log_densities(run, by):
+def _log_densities(run: EvaluatedRun, by: str) -> Floats:
     """Log densities [E, N] of targets by members; of held-out rows by the run, NaN if unknown."""
     if by == HELD_OUT:
         return -read_held_out(run.work)[None]
@@ -139,7 +141,7 @@ def _log_densities(run, by):
     return -metrics_of(p)["nll"].member_terms(p, targets)
 
 
-def select(log_densities, sizes) -> np.ndarray:
+def select(log_densities: Floats, sizes: Sequence[int]) -> np.ndarray:
     """How often each member is added, int [M], not all 0.
 
     Args:
@@ -161,14 +163,16 @@ def select(log_densities, sizes) -> np.ndarray:
     return min(reversed(candidates), key=lambda one: (loss(log_densities, one), one.sum()))
 
 
-def loss(log_densities, counts) -> float:
+def loss(log_densities: Floats, counts: NDArray) -> float:
     """Mean NLL of a mixture with weights in proportion to `counts` [M], nats."""
     chosen = counts > 0
     weighted = log_densities[chosen] + np.log(counts[chosen] / counts.sum())[:, None]
     return float(-np.logaddexp.reduce(weighted, axis=0).mean())
 
 
-def write_chosen(out, runs, content) -> dict[str, Any]:
+def write_chosen(
+    out: Workdir, runs: Sequence[EvaluatedRun], content: Mapping[str, Any]
+) -> dict[str, Any]:
     """Writes a selection: its predictions of splits, its results, and last its configuration.
 
     An earlier selection is replaced.
@@ -210,7 +214,7 @@ def write_chosen(out, runs, content) -> dict[str, Any]:
     return report
 
 
-def _relative(out, path):
+def _relative(out: Workdir, path: str) -> str:
     """The path of a run from a workdir, so that both may move."""
     if is_remote(path) or out.is_remote:
         return path

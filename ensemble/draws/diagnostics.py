@@ -124,7 +124,7 @@ def summarise(scalars: Mapping[str, NDArray]) -> Diagnostics:
     return Diagnostics(rhat, [*varying, None][place], bulk, tail, num_constant, varying)
 
 
-def judge_chains(rhat: float, *ess) -> str:
+def judge_chains(rhat: float, *ess: float) -> str:
     """Judges chains: `AGREE`, `DISAGREE` or `TOO_FEW`.
 
     Args:
@@ -137,7 +137,7 @@ def judge_chains(rhat: float, *ess) -> str:
     return TOO_FEW if rhat < BAD_RHAT else DISAGREE  # NaN is not below.
 
 
-def _diagnose(values):
+def _diagnose(values: np.ndarray) -> ScalarDiagnostics:
     """Diagnoses one scalar [C, T] in float64."""
     if values.shape[1] < MIN_DRAWS or not np.isfinite(values).all():
         return _UNKNOWN
@@ -167,7 +167,7 @@ def mcse(values: NDArray) -> float:
     return _number(import_arviz().mcse(centred / scale, method="mean")) * scale
 
 
-def _number(result):
+def _number(result) -> float:
     """The number that ArviZ returns; with Numba it may be an array."""
     return float(np.asarray(result).item())
 
@@ -393,7 +393,7 @@ def write_netcdf(path: epath.Path, data) -> None:
     write_file(path, lambda file: file.write(content))
 
 
-def _is_old():
+def _is_old() -> bool:
     """Whether ArviZ is 0.2x."""
     return import_arviz().__version__.startswith("0.")
 

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import jax
 import numpy as np
@@ -49,7 +49,9 @@ class Draws:
         """Draws of a chain: the number of the next one."""
         return _end(self._chunks())
 
-    def append(self, end: int, scalars: Mapping, positions: Mapping, numbers) -> None:
+    def append(
+        self, end: int, scalars: Mapping, positions: Mapping, numbers: Sequence[int] | np.ndarray
+    ) -> None:
         """Writes the draws up to end - 1 that follow those before, whole or not at all.
 
         Args:
@@ -189,19 +191,19 @@ class Draws:
                 parts.append(pytrees.at(arrays, np.s_[:, chosen]))
         return unflatten_dict(_joined("positions/", parts), sep="/"), numbers
 
-    def _path(self, first):
+    def _path(self, first: int) -> str:
         return self.directory / f"{first:09d}.npz"
 
-    def _files(self):
+    def _files(self) -> list[epath.Path]:
         found = self.directory.glob("*.npz") if self.directory.exists() else ()
         return sorted(path for path in found if path.stem.isdigit())
 
-    def _chunks(self):
+    def _chunks(self) -> dict[epath.Path, Arrays]:
         if self._known is None:
             self._known = self._read_chunks()
         return self._known
 
-    def _read_chunks(self, end=None):
+    def _read_chunks(self, end: int | None = None) -> dict[epath.Path, Arrays]:
         """Reads all but the positions of the files that follow each other from draw 0.
 
         Args:
@@ -224,11 +226,11 @@ class Draws:
         return chunks
 
 
-def _end(chunks):
+def _end(chunks: Mapping[epath.Path, Arrays]) -> int:
     return max((int(one["range"][1]) for one in chunks.values()), default=0)
 
 
-def _joined(prefix, parts):
+def _joined(prefix: str, parts: Sequence[Arrays]) -> Arrays:
     """Joins arrays [C, T, ...] of draws that follow each other, of names that begin so."""
     return {
         name.removeprefix(prefix): np.concatenate([part[name] for part in parts], axis=1)
@@ -237,7 +239,7 @@ def _joined(prefix, parts):
     }
 
 
-def _packed(arrays):
+def _packed(arrays: Arrays) -> bytes:
     """Returns the content of a file, uncompressed: draws are mostly noise."""
     return lambda file: np.savez(file, **arrays)
 

@@ -4,6 +4,8 @@ A draw takes a new direction, follows the dynamics without noise, and accepts th
 it was (Robnik, Cohn-Gordon and Seljak 2025, arXiv:2503.01707). The warm-up is that of HMC.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -72,7 +74,7 @@ def make(settings: Settings, logdensity_fn: LogDensityFn, *_) -> Sampler:
     return windowed(settings, start, transition)
 
 
-def _descend(rng_key, state, step_size, logdensity_fn):
+def _descend(rng_key: jax.Array, state, step_size: float, logdensity_fn: LogDensityFn):
     """Leads a chain to where the density is, by the dynamics without noise.
 
     Each step must raise the log density or keep the energy. The next one is half as long again
@@ -100,12 +102,14 @@ def _descend(rng_key, state, step_size, logdensity_fn):
     return jax.lax.fori_loop(0, jnp.int32(_DESCENT_STEPS), try_step, begin)[0]
 
 
-def _with_direction(rng_key, state):
+def _with_direction(rng_key: jax.Array, state: HMCState) -> IntegratorState:
     """Returns a state that moves into a new direction."""
     return IntegratorState(state[0], generate_unit_vector(rng_key, state[0]), *state[1:])
 
 
-def _accept_or_reject(rng_key, log_acceptance, old, new):
+def _accept_or_reject(
+    rng_key: jax.Array, log_acceptance: jax.Array, old, new
+) -> tuple[Any, tuple[jax.Array, jax.Array, jax.Array]]:
     """Applies the rule of Metropolis and Hastings; BlackJAX's hides the energy error."""
     acceptance_rate = jnp.exp(jnp.minimum(log_acceptance, 0))
     is_accepted = jax.random.bernoulli(rng_key, acceptance_rate)

@@ -19,7 +19,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +32,7 @@ from ensemble.errors import InputError
 from ensemble.fitted import Fitted
 from ensemble.likelihoods.predictive import Arrays
 from ensemble.methods import training
+from ensemble.methods.batch_ensemble import Factors
 from ensemble.methods.optimizers import create_descent
 from ensemble.network import Variables, path_name
 from ensemble.networks import layers
@@ -82,13 +84,13 @@ class SharedWeights(Supervised):
     adapters: str = "rank_one"
 
     @classmethod
-    def of(cls, task, num_estimators, adapters) -> SharedWeights:
+    def of(cls, task: Supervised, num_estimators: int, adapters: str) -> SharedWeights:
         """The task of one network, for members of estimators."""
         fields = {one.name: getattr(task, one.name) for one in dataclasses.fields(Supervised)}
         return cls(**fields, num_estimators=num_estimators, adapters=adapters)
 
     @functools.cached_property
-    def _layers(self):
+    def _layers(self) -> tuple[list[str], set[str]]:
         """Paths of the kernels of dense layers, in their order, and of the arrays of the last.
 
         Raises:
@@ -105,7 +107,7 @@ class SharedWeights(Supervised):
             )
         return kernels, ends
 
-    def _factors(self, path, num_axes):
+    def _factors(self, path: str, num_axes: int) -> Factors | None:
         """The factors of a leaf, by its path in `params` and its axes; None: it is not shared.
 
         Returns:
@@ -125,7 +127,7 @@ class SharedWeights(Supervised):
 
     # Parameters.
 
-    def init_variables(self, rng_key) -> Variables:
+    def init_variables(self, rng_key: jax.Array) -> Variables:
         """Starts the variables of a member: those of K networks, the first one's where shared."""
         key_factors = jax.random.fold_in(rng_key, _FACTORS)
         key_networks = jax.random.fold_in(rng_key, _NETWORKS)
@@ -157,7 +159,12 @@ class SharedWeights(Supervised):
     # The likelihood.
 
     def log_likelihood(
-        self, variables, inputs, targets, train=False, rng_key=None
+        self,
+        variables: Variables,
+        inputs: jax.Array,
+        targets: jax.Array,
+        train: bool = False,
+        rng_key: jax.Array | None = None,
     ) -> tuple[jax.Array, Aux]:
         """The mean over a member's estimators of log p(target | input, estimator).
 
@@ -181,12 +188,14 @@ class SharedWeights(Supervised):
         log_probs, predicted, state = self._of_each(one, variables)
         return jnp.mean(log_probs, axis=0), Aux(_examples_first(predicted), state)
 
-    def predict(self, variables: Variables, inputs: jax.Array, rng_key=None) -> Arrays:
+    def predict(
+        self, variables: Variables, inputs: jax.Array, rng_key: jax.Array | None = None
+    ) -> Arrays:
         """Predictions [B, K, ...] by the estimators of one member for raw inputs [B, ...]."""
         of_one = super().predict
         return _examples_first(self._of_each(lambda each, k: of_one(each, inputs), variables))
 
-    def _of_each(self, fn, variables):
+    def _of_each(self, fn: Callable[[Variables, Any], Any], variables: Variables):
         """`fn(variables, k)` of every estimator, stacked.
 
         Gradients of a mean of it become those of each one's own loss. What an estimator has alone
@@ -226,7 +235,7 @@ class SharedWeights(Supervised):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _with_gradient_times(factor, leaf):
+def _with_gradient_times(factor: int, leaf: jax.Array) -> jax.Array:
     return leaf
 
 
@@ -235,14 +244,14 @@ _with_gradient_times.defvjp(
 )
 
 
-def nth(variables, k) -> Variables:
+def nth(variables: Variables, k) -> Variables:
     """Variables of estimator k: the tree of the member, without the axis [K]."""
     return jax.tree.map_with_path(
         lambda path, leaf: leaf if _is_shared(path) else leaf[k], variables
     )
 
 
-def unfolded(variables) -> Variables:
+def unfolded(variables: Variables) -> Variables:
     """Variables of a network, from those of an estimator, as of `nth`."""
 
     def whole(leaf):
@@ -257,16 +266,16 @@ def unfolded(variables) -> Variables:
     return {**variables, "params": params}
 
 
-def _is_shared(path):
+def _is_shared(path) -> bool:
     """Returns True for an array of a member's variables that all estimators have."""
     return path[0].key == "params" and path[-1].key == SHARED
 
 
-def _is_folded(node):
+def _is_folded(node) -> bool:
     """Returns True for a dict in the place of a leaf."""
     return isinstance(node, Mapping) and any(hasattr(one, "ndim") for one in node.values())
 
 
-def _examples_first(predicted):
+def _examples_first(predicted: dict[str, jax.Array]) -> dict[str, jax.Array]:
     """Predictions [B, K, ...], from [K, B, ...]."""
     return {name: jnp.swapaxes(one, 0, 1) for name, one in predicted.items()}

@@ -10,6 +10,7 @@ from ensemble import pytrees
 from ensemble.config import trait
 from ensemble.draws.diagnostics import ERROR, MIN_ESS, Diagnostics, summarise
 from ensemble.draws.store import LOG_DENSITY, tracked_examples, tracked_scalars
+from ensemble.likelihoods.predictive import Array
 from ensemble.methods.start import find_map
 from ensemble.report.posterior import (
     convergence_scalars,
@@ -37,7 +38,7 @@ _TITLES = {
 """Titles in a line of the log by tag, in addition to means over chains."""
 
 
-def mean(rows: np.ndarray):
+def mean(rows: np.ndarray) -> Array:
     """Averages rows [T, C] to means [C]."""
     return rows.mean(axis=0, dtype=np.float64)
 
@@ -109,7 +110,7 @@ class PosteriorReport(KeptReport):
             scalars |= convergence_scalars(*self.drawn(run), predicting)
         return scalars
 
-    def headline(self, scalars) -> dict:
+    def headline(self, scalars: Mapping[str, float]) -> dict:
         """Returns means over chains, and what they are worth."""
         shown = {}
         for name in self.series:
@@ -118,7 +119,7 @@ class PosteriorReport(KeptReport):
                 shown[name.replace("_", " ")] = float(joined(values))
         return shown | {title: scalars[tag] for tag, title in _TITLES.items() if tag in scalars}
 
-    def sections(self, run, timing):
+    def sections(self, run, timing: Mapping[str, float | None]) -> dict[str, Any]:
         """Returns the posterior, and the average draw's scores.
 
         A subclass has `posterior(run)`, entries of `posterior` in results.json.
@@ -178,7 +179,7 @@ class ChainReport(PosteriorReport):
         """Returns draws without padded rows."""
         return self.density.layout.strip(sets, axis=2)
 
-    def may_end(self, scalars) -> bool:
+    def may_end(self, scalars: Mapping[str, float]) -> bool:
         """Returns whether the chains have converged as `config.stop_when` asks.
 
         A lucky R-hat of few draws does not count: bulk ESS must be at least 100 anyway.
@@ -200,7 +201,7 @@ class ChainReport(PosteriorReport):
         moves = processes.from_main(find)
         run.loop.status = np.where(moves, run.loop.status, np.int8(Status.STUCK))
 
-    def sections(self, run, timing) -> dict:
+    def sections(self, run, timing: Mapping[str, float | None]) -> dict:
         """Returns the posterior, of a model by its own results, and the ladder of tempering."""
         task = self.task
         sections = {}

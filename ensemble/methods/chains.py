@@ -7,9 +7,11 @@ A step is one draw of every chain, those of the warm-up first. Of the draws afte
 import contextlib
 import functools
 import math
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
+import ml_collections
 import numpy as np
 
 from ensemble import pytrees
@@ -19,20 +21,21 @@ from ensemble.draws.store import VALUE
 from ensemble.errors import InputError
 from ensemble.methods import low_rank_mass
 from ensemble.methods.chain_report import ChainReport
-from ensemble.methods.kernels import DrawInfo, Settings, make_sampler
+from ensemble.methods.kernels import DrawInfo, Sampler, Settings, make_sampler
 from ensemble.methods.leafwise_metric import leafwise_metric
 from ensemble.methods.log_density import make_log_density
 from ensemble.methods.start import starting_points, to_params
 from ensemble.methods.warmup import window_ends
 from ensemble.networks.layers import mapped_over_networks
-from ensemble.runtime.algorithm import Algorithm, Between, Info, Status, every
+from ensemble.runtime.algorithm import Algorithm, Between, Info, Now, Status, every
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.feed import Fixed
 from ensemble.runtime.method import Method
 from ensemble.runtime.predict import draw_scalars
 from ensemble.sharding import processes
 from ensemble.sharding.transfer import place_split
-from ensemble.task import Modelled
+from ensemble.task import LogDensity, Modelled
+from ensemble.tasks.supervised import Supervised
 
 _OF_SAMPLER = ("step_size", "num_leapfrog_steps", "jitter", "num_warmup", "target_accept")
 """Settings of kernels that are keys of `config.sampler`."""
@@ -42,7 +45,7 @@ _NOTHING = DrawInfo._make(np.zeros((), kind) for kind in "ff?ffi")
 """Diagnostics of no draw, with the types of those of one."""
 
 
-def create(config, task) -> Method:
+def create(config: ml_collections.FrozenConfigDict, task: Supervised | Modelled) -> Method:
     """Makes the method of a configuration.
 
     Raises:
@@ -73,7 +76,7 @@ def create(config, task) -> Method:
 
 
 @contextlib.contextmanager
-def _traced():
+def _traced() -> Iterator[None]:
     """Traces what is mapped over chains.
 
     Products are of float32: TPUs and TF32 would round them to some 3 digits, which are nats.
@@ -82,12 +85,12 @@ def _traced():
         yield
 
 
-def _key(member_key):
+def _key(member_key: jax.Array) -> jax.Array:
     """Returns the key of a chain's draws; the other half is that of its start."""
     return jax.random.split(member_key)[1]
 
 
-def _algorithm(report, devices, settings):
+def _algorithm(report: ChainReport, devices: Devices, settings: Settings) -> Algorithm:
     """Makes the algorithm of the chains, and gives the report their log density."""
     config = report.config
     task = report.task
@@ -154,7 +157,7 @@ def _algorithm(report, devices, settings):
     )
 
 
-def _sampler(settings, density, shapes, now, batch):
+def _sampler(settings: Settings, density: LogDensity, shapes, now: Now, batch) -> Sampler:
     """Makes the sampler, in the coordinates in which the chains move."""
     layout = density.layout
 
@@ -172,7 +175,7 @@ def _sampler(settings, density, shapes, now, batch):
     return make_sampler(settings, in_z(density.bind(batch["data"])), make_metric, reference)
 
 
-def _density(config, task, devices):
+def _density(config, task, devices: Devices) -> LogDensity:
     """Returns the `LogDensity` with its data."""
     if isinstance(task, Modelled):
         # Another mass joins all parameters to one vector.
@@ -183,7 +186,7 @@ def _density(config, task, devices):
     return make_log_density(task, train, devices.mesh, config.posterior_temperature)
 
 
-def _tracked(report, devices):
+def _tracked(report: ChainReport, devices: Devices):
     """Places the split that every draw predicts; None: no split."""
     if report.split is None:
         return None
@@ -193,7 +196,7 @@ def _tracked(report, devices):
     return place_split(*split, devices.mesh, whole_inputs=whole)
 
 
-def _observed(report, info, params, tracked):
+def _observed(report: ChainReport, info, params, tracked) -> dict[str, jax.Array]:
     """Returns scalars of a draw: diagnostics, and those of a model or of a split's predictions."""
     scalars = info._asdict()
     task = report.task

@@ -11,6 +11,7 @@ import logging
 
 import jax
 import jax.numpy as jnp
+import ml_collections
 import numpy as np
 
 from ensemble import networks, pytrees
@@ -73,7 +74,7 @@ def start(config: Config, task: Supervised) -> Start:
     return Start({WEIGHTS: np.frombuffer(digest.digest(), np.uint32)}, fits)
 
 
-def with_given(variables, given) -> Variables:
+def with_given(variables: Variables, given) -> Variables:
     """Puts what is given to a member in the place of what it would have started with."""
     arrays = named(given)
     return jax.tree.map_with_path(lambda path, leaf: arrays.get(_name(path), leaf), variables)
@@ -84,7 +85,7 @@ def named(tree) -> Variables:
     return {_name(path): leaf for path, leaf in jax.tree.leaves_with_path(tree)}
 
 
-def _name(path):
+def _name(path) -> str:
     return path_name(path).removeprefix("params/")
 
 
@@ -122,11 +123,11 @@ def run_of(config: Config, task: Supervised) -> Saved:
     return restored
 
 
-def _restored(given):
+def _restored(given: str) -> Saved:
     return restore(Workdir(user_path(given, "--config.init_from")))
 
 
-def check_number(config, found, key) -> None:
+def check_number(config: ml_collections.FrozenConfigDict, found: int, key: str) -> None:
     """Refuses a run of fewer live members than are to start.
 
     Args:

@@ -8,9 +8,12 @@ given ranges, by its own key. All members are one program still.
 
 import functools
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import ml_collections
 import numpy as np
 
 from ensemble import pytrees
@@ -27,7 +30,7 @@ _VARIED = ("learning_rate", "weight_decay")
 class SettingsReport(training.DescentReport):
     """Report of members with settings of their own."""
 
-    def sections(self, run, timing):
+    def sections(self, run, timing: Mapping[str, float | None]) -> dict[str, Any]:
         """Settings of the members, [M] by name."""
         keys = pytrees.keys_of(jax.random.key(self.config.seed), np.array(run.numbers))
         found = jax.vmap(functools.partial(draw_settings, self.config))(keys)
@@ -40,7 +43,9 @@ def create(config: Config, task: Supervised) -> Method:
     return training.create(config, task, varied_descent, report=SettingsReport)
 
 
-def draw_settings(config, rng_key) -> dict[str, jax.Array]:
+def draw_settings(
+    config: ml_collections.FrozenConfigDict, rng_key: jax.Array
+) -> dict[str, jax.Array]:
     """The settings [] of a member that vary, by its key."""
     keys = jax.random.split(jax.random.fold_in(rng_key, Stream.SETTINGS), 3)
     found = {}
@@ -51,7 +56,7 @@ def draw_settings(config, rng_key) -> dict[str, jax.Array]:
     return found
 
 
-def varied_descent(config, num_steps) -> Descent:
+def varied_descent(config: ml_collections.FrozenConfigDict, num_steps: int) -> Descent:
     """Descent of members over a horizon of `num_steps`, each by a rate and decay of its own."""
 
     def seed(state, rng_key):

@@ -18,17 +18,19 @@ import functools
 import logging
 import math
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import ml_collections
 import numpy as np
 import scipy.optimize
 
 from ensemble import pytrees
 from ensemble.config import Config
 from ensemble.data.batches import epoch_batches
-from ensemble.data.source import Source
+from ensemble.data.source import Parts, Source, Strata
 from ensemble.data.splitting import (
     cut,
     digest_examples,
@@ -46,6 +48,7 @@ from ensemble.metrics import metrics_of
 from ensemble.network import path_name
 from ensemble.run.progress import duration
 from ensemble.runtime.algorithm import Algorithm, Between, Start, Status
+from ensemble.runtime.devices import Devices
 from ensemble.runtime.feed import Fixed
 from ensemble.runtime.method import Method
 from ensemble.runtime.programs import Members, Programs
@@ -105,16 +108,16 @@ class Folds(NamedTuple):
     of_rows: np.ndarray
     is_shared: np.ndarray
 
-    def is_held_out(self, member) -> np.ndarray:
+    def is_held_out(self, member: int) -> np.ndarray:
         """[N] bool: the rows that a member is held to."""
         after = self.of_rows == (member + 1) % self.number
         return (self.of_rows == member % self.number) | (after & self.is_shared)
 
-    def held_out(self, member) -> np.ndarray:
+    def held_out(self, member: int) -> np.ndarray:
         """The rows that a member is held to, ascending."""
         return np.flatnonzero(self.is_held_out(member))
 
-    def learned(self, member) -> np.ndarray:
+    def learned(self, member: int) -> np.ndarray:
         """The rows that a member learns, ascending."""
         return np.flatnonzero(~self.is_held_out(member))
 
@@ -167,7 +170,7 @@ def make_folds(source: Source, number: int, seed: int) -> Folds:
     return Folds(number, of_rows, is_shared)
 
 
-def _random(source, sizes, seed):
+def _random(source: Source, sizes: list[int], seed: int) -> Parts:
     """Codes [N] of inputs, and the rows of folds that are alike in their targets."""
     classes = targets = source.targets("train")
     if targets.dtype.kind not in "iu":  # Blocks of as many rows as folds by rank, of the first one.
@@ -177,7 +180,7 @@ def _random(source, sizes, seed):
     return codes, keep_together(stratified_split(classes, sizes, seed), codes)
 
 
-def _by(strata, sizes, seed):
+def _by(strata: Strata, sizes: list[int], seed: int) -> Parts:
     """Codes [N] of groups or times, and the rows of folds of whole ones."""
     codes = np.unique(strata.values, return_inverse=True)[1]
     codes = codes.max() - codes if strata.groups is None else in_random_order(codes, seed)
@@ -217,7 +220,7 @@ class Bagging(training.DescentReport):
         weights: How much training rows count, [N].
     """
 
-    def __init__(self, config, task):
+    def __init__(self, config: ml_collections.FrozenConfigDict, task: Supervised):
         config = Config({**training.with_own_keys(config), "clip_norm": _MAX_NORM})
         self.can_be_linear = linear_start.suits(task)
         beside = (LINEAR, WIDTH) if self.can_be_linear else (WIDTH,)
@@ -240,7 +243,7 @@ class Bagging(training.DescentReport):
         later = self.descent._replace(learning_rate=lambda step: schedule(step + trial))
         super().__init__(config, task, later)
 
-    def order(self, epoch, member):
+    def order(self, epoch: int, member) -> tuple[np.ndarray, np.ndarray]:
         """Numbers of examples and mask [steps, B] of a member, which learns its own rows.
 
         A member with fewer of them than another begins its order again: all take equal steps.
@@ -251,7 +254,7 @@ class Bagging(training.DescentReport):
         order, mask = epoch_batches(len(rows), size, self.config.seed, epoch, member, length)
         return rows[order].astype(np.int32), mask
 
-    def algorithm(self, devices, numbers) -> Algorithm:
+    def algorithm(self, devices: Devices, numbers: Sequence[int]) -> Algorithm:
         """Makes the algorithm of some members, each with the rows that it holds out."""
         config, task, epoch = self.config, self.learned, self.epochs.steps
         rows = [self.folds.held_out(k) for k in numbers]
@@ -325,7 +328,7 @@ class Bagging(training.DescentReport):
         found = self.run.devices.fetch_members(moving.optimizer.hyperparams)
         return float(found["learning_rate"][0] / self.config.learning_rate)
 
-    def finish(self, run):
+    def finish(self, run) -> bool:
         """Makes predictions as wide as the rows held out say."""
         source, state = self.task.dataset, run.loop.members.state
         width = state.moving.variables[WIDTH]  # As the network says.
@@ -343,7 +346,7 @@ class Bagging(training.DescentReport):
         run.loop.members = run.loop.members._replace(state=state)
         return True
 
-    def sections(self, run, timing):
+    def sections(self, run, timing: Mapping[str, float | None]) -> dict[str, Any]:
         """What was chosen, and results on the rows held out."""
         members = run.loop.members
         state, taken = run.devices.fetch_members((members.state, members.taken))
@@ -359,7 +362,7 @@ class Bagging(training.DescentReport):
         width = float(self.factor)
         return {"kfold_bagging": {"best_epochs": epochs.tolist(), "width": width, "summary": line}}
 
-    def write(self, run):
+    def write(self, run) -> None:
         """Writes the losses of the rows that members hold out: see `storage.predictions`."""
         losses = np.full(len(self.weights), np.nan)
         for one in self.held:
@@ -400,7 +403,7 @@ class Trials(Programs):
             tried.append(fetched._replace(taken=taken))
         return self.devices.put_members(tried[_lowest(tried)])
 
-    def _trained(self, members, shared, name):
+    def _trained(self, members: Members, shared, name: str):
         """Members after a trial, each epoch of which is judged, and whether the time is over."""
         trial, epoch = self.bagging.trial, self.bagging.epochs.steps
         (judges,) = self.algorithm.between
@@ -419,7 +422,7 @@ class Trials(Programs):
         return members, False
 
 
-def _lowest(tried):
+def _lowest(tried: Sequence[Members]) -> int:
     """The trial with the lowest mean loss of the members that have a finite one in any."""
     losses = np.stack([one.state.lowest for one in tried])
     failed = np.stack([one.status == Status.NON_FINITE for one in tried])
@@ -429,7 +432,7 @@ def _lowest(tried):
     return processes.from_main(lambda: int(np.argmin(means)))
 
 
-def _from_linear(task, shared, number, variables):
+def _from_linear(task: Supervised, shared, number: jax.Array, variables):
     """Variables that put out what the linear model of a member's fold does: the network's are 0."""
     linear = {
         name: jnp.broadcast_to(shared[name][number % len(shared["bias"])], leaf.shape)
@@ -484,7 +487,15 @@ class Mixtures(NamedTuple):
         return math.exp(2 * found.x)
 
 
-def mixtures(number, rows, holds, arrays, targets, weights, likelihood) -> Mixtures:
+def mixtures(
+    number: int,
+    rows: np.ndarray,
+    holds: np.ndarray,
+    arrays: Mapping[str, np.ndarray],
+    targets: np.ndarray,
+    weights: np.ndarray,
+    likelihood,
+) -> Mixtures:
     """Mixes, of each row that so many members or more hold out, what the first of them predict.
 
     Args:
@@ -506,7 +517,7 @@ def mixtures(number, rows, holds, arrays, targets, weights, likelihood) -> Mixtu
     return Mixtures(rows, each, targets[rows], weights[rows], likelihood)
 
 
-def fitted_factor(singles, pairs, num_members) -> float:
+def fitted_factor(singles: Mixtures, pairs: Mixtures, num_members: int) -> float:
     """Factor of the width of members' predictions for which those of their mixture are right.
 
     On rows that two members hold out, the factor of one and the factor of their mixture tell by

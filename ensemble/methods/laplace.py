@@ -20,6 +20,7 @@ Loan and Pitsianis 1993), which needs rows alone, whatever the layer is.
 
 import functools
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -32,11 +33,13 @@ from ensemble.config import Config
 from ensemble.config.builtin import LAST_LAYER, MARGINAL, VALIDATION, is_file
 from ensemble.errors import InputError
 from ensemble.fitted import OWN as OF_METHOD
-from ensemble.fitted import Fitted
+from ensemble.fitted import Fitted, Predict
 from ensemble.likelihoods.predictive import Arrays
 from ensemble.methods import training
 from ensemble.methods.given_weights import check_number, run_of
+from ensemble.methods.laplace_structures import Curvature
 from ensemble.network import Variables, path_name
+from ensemble.numpyro_models.sites import Rows
 from ensemble.runtime import loading
 from ensemble.runtime.algorithm import Algorithm, Between, Info, Start, Status, Stream
 from ensemble.runtime.devices import Devices
@@ -81,41 +84,41 @@ class Diagonal:
     num_passes = 1
     adds = True
 
-    def nothing(self, params):
+    def nothing(self, params) -> Curvature:
         """The curvature of no example."""
         return {"values": jax.tree.map(jnp.zeros_like, params)}
 
-    def terms(self, curvature, rows, number):
+    def terms(self, curvature: Curvature, rows: Rows, number) -> Curvature:
         """Terms of rows in a curvature, in a pass of this number."""
         return {"values": jax.tree.map(lambda leaf: jnp.sum(leaf**2, axis=0), rows)}
 
-    def spectrum(self, curvature):
+    def spectrum(self, curvature: Curvature) -> Curvature:
         """The spectrum of a curvature: `values`, and what turns parameters."""
         return curvature
 
-    def turned(self, spectrum, rows):
+    def turned(self, spectrum: Curvature, rows: Rows):
         """Rows in the eigenvectors' coordinates, [R, ...] as `values`."""
         return rows
 
-    def back(self, spectrum, scaled):
+    def back(self, spectrum: Curvature, scaled):
         """Parameters, from the eigenvectors' coordinates."""
         return scaled
 
-    def log_det(self, spectrum, precision):
+    def log_det(self, spectrum: Curvature, precision: jax.Array) -> jax.Array:
         """Log determinant of the posterior's precision."""
         return sum(jnp.sum(jnp.log(x + precision)) for x in jax.tree.leaves(spectrum["values"]))
 
-    def draw(self, spectrum, precision, normal):
+    def draw(self, spectrum: Curvature, precision: jax.Array, normal):
         """A draw around zero, by standard normal numbers."""
         values = spectrum["values"]
         scaled = jax.tree.map(lambda z, leaf: z / jnp.sqrt(leaf + precision), normal, values)
         return self.back(spectrum, scaled)
 
-    def kept(self, spectrum, precision):
+    def kept(self, spectrum: Curvature, precision: jax.Array) -> Curvature:
         """The part of a spectrum that `variances` needs."""
         return spectrum
 
-    def variances(self, spectrum, precision, rows) -> jax.Array:
+    def variances(self, spectrum: Curvature, precision: jax.Array, rows: Rows) -> jax.Array:
         """Variances [R] of the products of rows with the parameters."""
         turned, values = self.turned(spectrum, rows), spectrum["values"]
         shares = jax.tree.map(lambda r, h: r**2 / (h + precision), turned, values)
@@ -127,7 +130,7 @@ class Kronecker(Diagonal):
 
     num_passes = 2
 
-    def nothing(self, params):
+    def nothing(self, params) -> Curvature:
         """Both factors of each matrix, trees like the parameters."""
 
         def zeros(axis):
@@ -135,7 +138,7 @@ class Kronecker(Diagonal):
 
         return {"left": zeros(0), "right": zeros(1)}
 
-    def terms(self, curvature, rows, number):
+    def terms(self, curvature: Curvature, rows: Rows, number) -> Curvature:
         """The left factor in the first pass, for a right one of 1; in the second the right one."""
 
         def right_of(one, a):
@@ -152,7 +155,7 @@ class Kronecker(Diagonal):
             lambda: {**nothing, "right": jax.tree.map(right_of, rows, curvature["left"])},
         )
 
-    def spectrum(self, curvature):
+    def spectrum(self, curvature: Curvature) -> Curvature:
         """Products of the factors' eigenvalues, and eigenvectors: trees like the parameters."""
         values, vectors = (
             jax.tree.map(lambda leaf, i=i: jnp.linalg.eigh(leaf)[i], curvature) for i in (0, 1)
@@ -162,7 +165,7 @@ class Kronecker(Diagonal):
         )
         return {"values": products, "vectors": vectors}
 
-    def turned(self, spectrum, rows):
+    def turned(self, spectrum: Curvature, rows: Rows):
         """Rows between both factors' eigenvectors."""
         return jax.tree.map(
             lambda one, left, right: jnp.einsum("ij,rif,fg->rjg", left, one, right),
@@ -170,7 +173,7 @@ class Kronecker(Diagonal):
             *spectrum["vectors"].values(),
         )
 
-    def back(self, spectrum, scaled):
+    def back(self, spectrum: Curvature, scaled):
         """Parameters between both factors' eigenvectors."""
         return jax.tree.map(
             lambda one, left, right: left @ one @ right.T, scaled, *spectrum["vectors"].values()
@@ -191,16 +194,16 @@ class LowRank(Diagonal):
     adds = False
     rank = 20
 
-    def nothing(self, params):
+    def nothing(self, params) -> Curvature:
         """Rows of zeros, [R, P] of all parameters."""
         return {"rows": jnp.zeros((_OVERSAMPLED * self.rank, pytrees.size(params)))}
 
-    def terms(self, curvature, rows, number):
+    def terms(self, curvature: Curvature, rows: Rows, number) -> Curvature:
         """The change of the largest principal components by new rows."""
         kept = curvature["rows"]
         return {"rows": _largest(jnp.concatenate([kept, _flat(rows)]), len(kept)) - kept}
 
-    def spectrum(self, curvature):
+    def spectrum(self, curvature: Curvature) -> Curvature:
         """Eigenvalues, and eigenvectors of length 1; of none, where there are fewer, zeros."""
         rows = _largest(curvature["rows"], self.rank)
         values = jnp.sum(rows**2, axis=1)
@@ -210,13 +213,13 @@ class LowRank(Diagonal):
         values = {"along": known, "rest": jnp.zeros(())}
         return {"values": values, "vectors": shrink[:, None] * rows}
 
-    def turned(self, spectrum, rows):
+    def turned(self, spectrum: Curvature, rows: Rows):
         """Rows along the eigenvectors, and what is left of them."""
         flat, vectors = _flat(rows), spectrum["vectors"]
         along = flat @ vectors.T
         return {"along": along, "rest": flat - along @ vectors}
 
-    def draw(self, spectrum, precision, normal):
+    def draw(self, spectrum: Curvature, precision: jax.Array, normal):
         """A draw of the prior, shrunk along the eigenvectors."""
         flat, restore = ravel_pytree(normal)
         drawn = super().draw(spectrum, precision, self.turned(spectrum, flat[None]))
@@ -230,16 +233,16 @@ class LastLayer(Diagonal):
     the bias, and of R_n.
     """
 
-    def nothing(self, params):
+    def nothing(self, params) -> Curvature:
         """Zeros [F', K, F', K]."""
         return {"sums": jnp.zeros(params.shape * 2)}
 
-    def terms(self, curvature, rows, number):
+    def terms(self, curvature: Curvature, rows: Rows, number) -> Curvature:
         """Sums of products of features, times the information."""
         features, information = rows
         return {"sums": jnp.einsum("nf,ng,nkl->fkgl", features, features, information)}
 
-    def spectrum(self, curvature):
+    def spectrum(self, curvature: Curvature) -> Curvature:
         """Eigenvalues [F', K], and eigenvectors [F', K, F' K]."""
         shape = curvature["sums"].shape[:2]
         size = math.prod(shape)
@@ -247,16 +250,16 @@ class LastLayer(Diagonal):
         values = jnp.maximum(values, 0).reshape(shape)
         return {"values": values, "vectors": vectors.reshape(*shape, size)}
 
-    def back(self, spectrum, scaled):
+    def back(self, spectrum: Curvature, scaled):
         """Parameters by the eigenvectors."""
         return spectrum["vectors"] @ scaled.reshape(-1)
 
-    def kept(self, spectrum, precision):
+    def kept(self, spectrum: Curvature, precision: jax.Array) -> Curvature:
         """Covariances `blocks` [K, F', F'] of the parameters of each output."""
         scaled = spectrum["vectors"] / jnp.sqrt(spectrum["values"].reshape(-1) + precision)
         return {"blocks": jnp.einsum("fkp,gkp->kfg", scaled, scaled)}
 
-    def variances(self, spectrum, precision, rows):
+    def variances(self, spectrum: Curvature, precision: jax.Array, rows: Rows):
         """Variances [K] of the outputs, by the features of an example."""
         if "blocks" in spectrum:
             return jnp.einsum("f,kfg,g->k", rows, spectrum["blocks"], rows)
@@ -273,19 +276,19 @@ class LastLayerKronecker(Kronecker):
 
     num_passes = 1
 
-    def terms(self, curvature, rows, number):
+    def terms(self, curvature: Curvature, rows: Rows, number) -> Curvature:
         """Sums over examples."""
         features, information = rows
         left = jnp.einsum("nf,ng,nkk->fg", features, features, information)
         return {"left": left, "right": jnp.sum(information, axis=0)}
 
-    def spectrum(self, curvature):
+    def spectrum(self, curvature: Curvature) -> Curvature:
         """The same of factors of which the right one has trace 1."""
         right = curvature["right"]
         right = right / jnp.maximum(jnp.trace(right), _TINY)
         return super().spectrum({**curvature, "right": right})
 
-    def variances(self, spectrum, precision, rows):
+    def variances(self, spectrum: Curvature, precision: jax.Array, rows: Rows):
         """Variances of the outputs [K], by the features of an example."""
         left, right = spectrum["vectors"].values()
         return right**2 @ ((rows @ left) ** 2 @ (1 / (spectrum["values"] + precision)))
@@ -301,13 +304,13 @@ STRUCTURES = {
 """Structures by the values of `config.laplace.structure`."""
 
 
-def _largest(rows, number):
+def _largest(rows: jax.Array, number: int) -> jax.Array:
     """The largest principal components of rows [R, P], as rows."""
     _, vectors = jnp.linalg.eigh(rows @ rows.T)
     return vectors[:, -number:].T @ rows
 
 
-def _flat(rows):
+def _flat(rows: Rows) -> jax.Array:
     """Rows [R, P] of all parameters, side by side."""
     return jnp.concatenate([leaf.reshape(len(leaf), -1) for leaf in jax.tree.leaves(rows)], axis=1)
 
@@ -334,7 +337,7 @@ class LaplaceReport(Report):
 
     predicts_at_end = True
 
-    def sections(self, run, timing):
+    def sections(self, run, timing: Mapping[str, float | None]) -> dict[str, Any]:
         """The prior of each member."""
         precisions = run.devices.fetch_members(run.loop.members.state.precision)
         return {"laplace": {"prior_precision": precisions.tolist()}}
@@ -378,7 +381,9 @@ def create(config: Config, task: Supervised) -> Method:
     )
 
 
-def _algorithm(config, task, epoch, devices, numbers):
+def _algorithm(
+    config, task: Supervised, epoch: int, devices: Devices, numbers: Sequence[int]
+) -> Algorithm:
     """Makes the algorithm of some members."""
     given = config.laplace.prior_precision
     member = Approximation(task, config.laplace.structure)
@@ -450,7 +455,7 @@ def _algorithm(config, task, epoch, devices, numbers):
     )
 
 
-def _predict_of(config):
+def _predict_of(config) -> Predict:
     """Function by which a set predicts."""
     return functools.partial(predict, config["laplace"]["structure"], config["num_draws"] == 0)
 
@@ -466,7 +471,7 @@ def fitted(saved: loading.Saved) -> Fitted:
     return loading.fitted(saved, predict=_predict_of(config), num_passes=passes)
 
 
-def _start(config, task):
+def _start(config, task: Supervised) -> Start:
     """The variables [L, ...] of the live members of `config.init_from`.
 
     Raises:
@@ -488,7 +493,7 @@ def _start(config, task):
 # The functions of one member.
 
 
-def own_of(variables):
+def own_of(variables: Variables):
     """The likelihood's own parameters."""
     return variables["params"].get(OWN, {})
 
@@ -505,13 +510,13 @@ class Approximation:
         is_last: Whether the last layer alone has a distribution.
     """
 
-    def __init__(self, task, name):
+    def __init__(self, task: Supervised, name: str):
         self.task = task
         self.is_last, self.structure = name in LAST_LAYER, STRUCTURES[name]()
 
     # Parameters.
 
-    def covered(self, variables) -> Variables:
+    def covered(self, variables: Variables) -> Variables:
         """The parameters that have a distribution, by name."""
         leaves = jax.tree.leaves_with_path(variables["params"])
         params = {path_name(path): leaf for path, leaf in leaves}
@@ -520,7 +525,7 @@ class Approximation:
             names = [path_name(path) for path in (self.task.output_layer or {}).values()]
         return {name: params[name] for name in names}
 
-    def matrices(self, covered):
+    def matrices(self, covered: Mapping[str, jax.Array]):
         """Matrices [I, F] of such parameters; those of the last layer are one, the bias below."""
         if self.is_last:
             parts = sorted(covered.values(), key=jnp.ndim, reverse=True)
@@ -530,7 +535,7 @@ class Approximation:
             for name, leaf in covered.items()
         }
 
-    def outputs(self, variables, matrices, inputs) -> jax.Array:
+    def outputs(self, variables: Variables, matrices, inputs: jax.Array) -> jax.Array:
         """Outputs [B, K] of prepared inputs, by matrices in place of the parameters covered."""
         new = {}
         for name, leaf in self.covered(variables).items():
@@ -545,7 +550,7 @@ class Approximation:
 
     # Curvature.
 
-    def information_root(self, variables, outputs) -> jax.Array:
+    def information_root(self, variables: Variables, outputs: jax.Array) -> jax.Array:
         """R [R, K], of which R'R is the Fisher information of a target in the outputs [K]."""
         likelihood: Any = self.task.likelihood
 
@@ -562,7 +567,7 @@ class Approximation:
         slopes, roots = jax.jacfwd(parts, has_aux=True)(outputs)
         return roots[:, None] * slopes
 
-    def rows(self, variables, one, weight=None):
+    def rows(self, variables: Variables, one: jax.Array, weight=None):
         """The rows of one prepared example, as its structure takes them.
 
         Args:
@@ -584,13 +589,13 @@ class Approximation:
         features = pull_back(directions[0])[0][:, 0]  # With a 1 for its bias.
         return features if weight is None else pytrees.at((features, root.T @ root), None)
 
-    def at_once(self, variables, size) -> int:
+    def at_once(self, variables: Variables, size: int) -> int:
         """Examples of a batch whose derivatives are in memory at once: a divisor of its size."""
         of_one = 8 * pytrees.size(self.covered(variables)) * self.task.likelihood.num_outputs
         most = size if self.is_last else max(1, min(size, _JACOBIAN_BYTES // of_one))
         return next(number for number in range(most, 0, -1) if size % number == 0)
 
-    def added(self, variables, curvature, number, inputs, weights):
+    def added(self, variables: Variables, curvature, number, inputs, weights):
         """Terms of a batch in the curvature.
 
         Args:
@@ -615,7 +620,7 @@ class Approximation:
         of_member = scanned if self.is_last else in_turn(scanned)
         return of_member(variables, curvature, jnp.asarray(number), (inputs, weights))
 
-    def log_evidence(self, mean, spectrum, tau) -> jax.Array:
+    def log_evidence(self, mean: Variables, spectrum, tau: jax.Array) -> jax.Array:
         """Log marginal likelihood by a precision of the prior, but for a constant."""
         leaves = jax.tree.leaves(self.covered(mean))
         size, squares = pytrees.size(leaves), sum(jnp.sum(leaf**2) for leaf in leaves)
@@ -623,7 +628,7 @@ class Approximation:
 
     # Predictions.
 
-    def closed(self, variables, spectrum, precisions, inputs) -> Arrays:
+    def closed(self, variables: Variables, spectrum, precisions, inputs: jax.Array) -> Arrays:
         """Predictions [T, B, ...] of prepared inputs by variances of outputs, without draws.
 
         Logits are divided by sqrt(1 + pi / 8 variance), MacKay's approximation, and the variance of
@@ -670,7 +675,7 @@ class Approximation:
 
 
 @precise
-def predict(name: str, is_closed: bool, task: Supervised, one, number, inputs) -> Arrays:
+def predict(name: str, is_closed: bool, task: Supervised, one, number, inputs: jax.Array) -> Arrays:
     """Predictions by one draw of the parameters, in which the network is linearised.
 
     Or by the variances of its outputs: see `Approximation.closed`.

@@ -12,6 +12,8 @@ import jax
 import numpy as np
 import scipy.optimize
 
+from ensemble.methods.kfold_bagging import Folds
+from ensemble.methods.linear_start import LinearStart, Models
 from ensemble.sharding import processes, signals
 from ensemble.tasks.supervised import Supervised
 
@@ -27,14 +29,14 @@ _LOGISTIC = (1e-6, *np.logspace(-3, 2, 6))
 """Strengths: values of C of scikit-learn's logistic regression, from nearly a constant on."""
 
 
-def suits(task) -> bool:
+def suits(task: Supervised) -> bool:
     """Returns True if members can start from a linear model."""
     shape = task.dataset.input_shape
     is_known = task.likelihood.name in (*_OF_NUMBERS, *_OF_CLASSES)
     return is_known and len(shape) == 1 and shape[0] <= MOST_FEATURES and bool(task.output_layer)
 
 
-def fit(task: Supervised, folds, weights: np.ndarray) -> dict[str, np.ndarray]:
+def fit(task: Supervised, folds: Folds, weights: np.ndarray) -> dict[str, np.ndarray]:
     """Fits a linear model without the rows of each fold.
 
     Args:
@@ -59,7 +61,7 @@ def fit(task: Supervised, folds, weights: np.ndarray) -> dict[str, np.ndarray]:
     return {"kernel": kernel.astype(np.float32), "bias": bias.astype(np.float32)}
 
 
-def _best(family, inputs, targets, weights, folds):
+def _best(family, inputs, targets, weights, folds: Folds) -> LinearStart:
     """Kernels and biases of one target with the lowest mean loss of the rows held out."""
     is_class = family.name in _OF_CLASSES
     fitted = _logistic if is_class else _ridge
@@ -98,17 +100,17 @@ def _best(family, inputs, targets, weights, folds):
     return kernel, bias
 
 
-def _beside(array, value):
+def _beside(array: np.ndarray, value: float) -> np.ndarray:
     """Puts a value behind the last axis, which has one entry."""
     return np.concatenate([array, np.full_like(array, value)], axis=-1)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _log_prob(family, outputs, targets):
+def _log_prob(family, outputs: jax.Array, targets: jax.Array) -> jax.Array:
     return family.log_prob(family.init(jax.random.key(0)), outputs, targets)
 
 
-def _ridge(family, inputs, targets, weights):
+def _ridge(family, inputs, targets, weights) -> Models:
     """Kernels [R, K] and biases [K] of ridge regressions, by strength."""
     y = (targets.astype(np.float64) - family.shift) / family.scale
     shares = weights / weights.sum()
@@ -123,7 +125,7 @@ def _ridge(family, inputs, targets, weights):
     return [(one[:, None], np.array([mean - centre @ one])) for one in kernels]
 
 
-def _logistic(family, inputs, labels, weights):
+def _logistic(family, inputs, labels, weights) -> Models:
     """Kernels [R, K] and biases [K] of logistic regressions, by strength."""
     # Its import takes a second.
     from sklearn.exceptions import ConvergenceWarning

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import ml_collections
 import optax
 
 from ensemble.config import Config
@@ -37,7 +38,9 @@ def learning_rate_schedule(config: Config, num_steps: int) -> optax.Schedule:
     return made
 
 
-def check_descent(config, descent, shapes) -> None:
+def check_descent(
+    config: ml_collections.FrozenConfigDict, descent: Descent, shapes: Callable[[], Any]
+) -> None:
     """Refuses a user's schedule or optimizer that a compiled step cannot have.
 
     Args:
@@ -89,7 +92,7 @@ def warmup_cosine(config: Config, num_steps: int) -> optax.Schedule:
 
 
 def create_optimizer(
-    config: Config, schedule: optax.Schedule, weight_decay=None
+    config: Config, schedule: optax.Schedule, weight_decay: float | jax.Array | None = None
 ) -> optax.GradientTransformation:
     """Returns `config.optimizer` with a weight decay, by default its own.
 
@@ -108,18 +111,24 @@ def create_optimizer(
     return optax.chain(optax.clip_by_global_norm(config.clip_norm), made)
 
 
-def sgd(config: Config, learning_rate, weight_decay) -> optax.GradientTransformation:
+def sgd(
+    config: Config, learning_rate: optax.Schedule, weight_decay
+) -> optax.GradientTransformation:
     """SGD with momentum; the decay is L2, added to the gradient."""
     descent = optax.sgd(learning_rate, momentum=config.momentum)
     return optax.chain(optax.add_decayed_weights(weight_decay), descent)
 
 
-def adam(config: Config, learning_rate, weight_decay) -> optax.GradientTransformation:
+def adam(
+    config: Config, learning_rate: optax.Schedule, weight_decay
+) -> optax.GradientTransformation:
     """Adam; the decay is L2, added to the gradient."""
     return optax.chain(optax.add_decayed_weights(weight_decay), optax.adam(learning_rate))
 
 
-def adamw(config: Config, learning_rate, weight_decay) -> optax.GradientTransformation:
+def adamw(
+    config: Config, learning_rate: optax.Schedule, weight_decay
+) -> optax.GradientTransformation:
     """Adam with a decay that is decoupled from the gradient."""
     return optax.adamw(learning_rate, weight_decay=weight_decay)
 
@@ -129,12 +138,14 @@ def create_descent(config: Config, num_steps: int) -> Descent:
     return descent_by(config, learning_rate_schedule(config, num_steps))
 
 
-def descent_by(config, schedule) -> Descent:
+def descent_by(config: ml_collections.FrozenConfigDict, schedule: optax.Schedule) -> Descent:
     """Returns a descent by the optimiser of a configuration, with a learning rate by step."""
     return Descent(schedule, create_optimizer(config, schedule))
 
 
-def descent_of_each(config, num_steps, *names) -> Descent:
+def descent_of_each(
+    config: ml_collections.FrozenConfigDict, num_steps: int, *names: str
+) -> Descent:
     """Returns a descent in which settings are each member's own, in `hyperparams` of its state.
 
     Args:

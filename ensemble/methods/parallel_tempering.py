@@ -149,7 +149,7 @@ def make(
     return Sampler(init, step)
 
 
-def swapped(rng_key, replicas: Replicas, t) -> Replicas:
+def swapped(rng_key: jax.Array, replicas: Replicas, t: jax.Array) -> Replicas:
     """Swaps the places of neighbours: pairs (0, 1), (2, 3), ... at even t, the others at odd t."""
     numbers = jnp.arange(len(replicas.betas))
     ratio = replicas.at.log_ratio

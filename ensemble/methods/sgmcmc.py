@@ -25,6 +25,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import ml_collections
 import numpy as np
 import optax
 from jax import Array
@@ -108,7 +109,7 @@ class Timetable(NamedTuple):
         return (within >= self.num_burn_in) | (self.schedule != "cyclical")
 
 
-def timetable(config) -> Timetable:
+def timetable(config: ml_collections.FrozenConfigDict) -> Timetable:
     """Returns the timetable of a configuration."""
     return Timetable(**pytrees.without(config.sgmcmc, "preconditioner"), peak=config.learning_rate)
 
@@ -185,7 +186,7 @@ def langevin(
     return optax.GradientTransformation(init, update)
 
 
-def _share_kept(config):
+def _share_kept(config: ml_collections.FrozenConfigDict):
     """Returns the share of the momentum that a step keeps."""
     return float(config.get("momentum", 0.0))
 
@@ -224,7 +225,7 @@ class LangevinChain(NamedTuple):
     energy: Array
 
 
-def create(config, task) -> Method:
+def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
     """Makes the method of a configuration.
 
     Raises:
@@ -293,7 +294,7 @@ def create(config, task) -> Method:
     )
 
 
-def _start(config, task):
+def _start(config, task: Supervised) -> Start:
     """Draws from the prior, or reads members of another run."""
     if config.init_from == PRIOR:
         key = jax.random.key(config.seed)

@@ -23,7 +23,7 @@ class SnapshotReport(KeptReport, training.DescentReport):
         """All of them."""
         return self.config.snapshot_ensemble.num_cycles
 
-    def recorded(self, run, period):
+    def recorded(self, run, period) -> dict[str, np.ndarray]:
         """Nothing: the log has the losses."""
         return {}
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import ml_collections
 import numpy as np
 import scipy
 from jax.flatten_util import ravel_pytree
@@ -81,7 +82,7 @@ def from_params(coordinates: Coordinates | None, params):
         return split_bias(_stretched(scaled, one["directions"], 1 / one["stretch"]), params)
 
 
-def _stretched(z, directions, stretch):
+def _stretched(z: jax.Array, directions: jax.Array, stretch: jax.Array) -> jax.Array:
     """Stretches z [R, C] along the directions."""
     along = jnp.tensordot(directions, z, axes=2)
     return z + jnp.tensordot((stretch - 1) * along, directions, axes=1)
@@ -139,7 +140,7 @@ def kronecker(
     return {name: jnp.asarray(array, jnp.float32) for name, array in arrays.items()}
 
 
-def _curvature(blocks, params):
+def _curvature(blocks: list[np.ndarray], params: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns A [R, R] and F [C, C] of the module's docstring, at params [R, C]."""
     num_rows, num_outputs = params.shape
     moment = np.zeros((num_rows, num_rows))
@@ -153,7 +154,9 @@ def _curvature(blocks, params):
     return moment / np.trace(fisher), fisher
 
 
-def _least_curvature(blocks, whitened, temperature, most):
+def _least_curvature(
+    blocks: list[np.ndarray], whitened: Coordinates, temperature: float, most: int
+) -> dict[str, np.ndarray]:
     """Returns `directions` in which the posterior's Hessian in z is least, and their `stretch`.
 
     A few iterations find them well enough: whatever the directions are, the map is what it is.
@@ -191,7 +194,7 @@ def _least_curvature(blocks, whitened, temperature, most):
     return {"directions": vectors.T.reshape(-1, *shape), "stretch": stretch}
 
 
-def starting_points(config, task, density: LogDensity) -> Start:
+def starting_points(config: ml_collections.FrozenConfigDict, task, density: LogDensity) -> Start:
     """Finds the coordinates in which chains move, and where they start.
 
     Chains that start at the MAP, which only the Kronecker mass has, start at draws of its Laplace
@@ -242,7 +245,7 @@ def starting_points(config, task, density: LogDensity) -> Start:
     return Start(coordinates, density.layout.pad(found, axis=1))
 
 
-def given_starts(config, task):
+def given_starts(config: ml_collections.FrozenConfigDict, task: Supervised | Modelled):
     """Reads the parameters [C, ...] of a run's first live members or chains, or of a file.
 
     Chains give their last draws. A file of weights is one member.

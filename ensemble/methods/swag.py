@@ -9,10 +9,12 @@ of low rank and a diagonal, of which sets of variables are drawn. Several member
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import ml_collections
 import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
@@ -21,7 +23,8 @@ from ensemble import pytrees
 from ensemble.config import Config
 from ensemble.methods import training
 from ensemble.methods.optimizers import descent_by
-from ensemble.runtime.algorithm import Algorithm, Between, Status, Stream
+from ensemble.runtime.algorithm import Algorithm, Between, Now, Status, Stream
+from ensemble.runtime.devices import Devices
 from ensemble.runtime.method import Method
 from ensemble.tasks.supervised import Supervised
 
@@ -93,12 +96,12 @@ class _Batches:
 
 
 def draws_of_iterates(
-    config,
-    task,
-    ends,
-    descent,
-    devices,
-    numbers,
+    config: ml_collections.FrozenConfigDict,
+    task: Supervised,
+    ends: np.ndarray,
+    descent: Algorithm,
+    devices: Devices,
+    numbers: Sequence[int],
 ) -> Algorithm:
     """The same members, which predict with draws around the iterates that they pass.
 
@@ -173,7 +176,7 @@ def draws_of_iterates(
     return descent._replace(init=init, step=step, parameters=parameters, between=between)
 
 
-def _drawn(now, state, k):
+def _drawn(now: Now, state: SWAGState, k: jax.Array):
     """Parameters of a draw."""
     key = jax.random.fold_in(jax.random.fold_in(now.key, Stream.DRAWS), k)
     params, number = state.moving.variables["params"], len(state.deviations)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import ml_collections
 import numpy as np
 import optax
 
@@ -15,6 +16,7 @@ from ensemble.config import Config, with_defaults
 from ensemble.config.builtin import AUGMENTATIONS, DeepEnsemble
 from ensemble.data.batches import augment, epoch_batches
 from ensemble.data.labels import class_weights
+from ensemble.data.source import Source
 from ensemble.errors import InputError
 from ensemble.fitted import apart
 from ensemble.methods.optimizers import Descent, check_descent
@@ -23,6 +25,7 @@ from ensemble.notes import note
 from ensemble.runtime.algorithm import Algorithm, Between, Info, Status, Stream
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.feed import Batch, Batches, Fixed, Order
+from ensemble.runtime.loop import Period
 from ensemble.runtime.method import Method, Report
 from ensemble.sharding import processes
 from ensemble.storage.memory import device_bytes, memory_bytes
@@ -51,16 +54,16 @@ class DescentReport(Report):
 
     share = 1.0
 
-    def __init__(self, config, task, descent):
+    def __init__(self, config, task: Supervised, descent: Descent):
         super().__init__(config, task, f"lower config.learning_rate={config.learning_rate}")
         self.schedule = jax.jit(descent.learning_rate)  # Not a program for each operation.
 
-    def scalars(self, run, period):
+    def scalars(self, run, period: Period) -> dict[str, float]:
         """Means over steps, and the learning rate of the last one."""
         rate = self.share * float(self.schedule(period.end - 1))
         return {"train/learning_rate": rate, **super().scalars(run, period)}
 
-    def resumed(self, run, step, goal):
+    def resumed(self, run, step: int, goal: int) -> None:
         """Notes that a schedule is stretched."""
         name = self.config.get("lr_schedule", "constant")
         if run.goal > goal and name != "constant":
@@ -70,7 +73,7 @@ class DescentReport(Report):
             )
 
 
-def with_own_keys(config) -> Config:
+def with_own_keys(config: ml_collections.FrozenConfigDict) -> Config:
     """Returns a configuration in which keys of deep ensembles that it lacks have their defaults."""
     return with_defaults(config, DeepEnsemble)
 
@@ -87,7 +90,7 @@ class Epochs(NamedTuple):
     batch_size: int
 
     @classmethod
-    def of(cls, config, num_examples) -> "Epochs":
+    def of(cls, config: ml_collections.FrozenConfigDict, num_examples: int) -> "Epochs":
         """Returns the epochs of a configuration."""
         return cls(num_examples, int(min(config.batch_size, num_examples)))
 
@@ -96,17 +99,17 @@ class Epochs(NamedTuple):
         """Steps in which a member sees all examples."""
         return -(-self.num_examples // self.batch_size)
 
-    def examples_before(self, step) -> int:
+    def examples_before(self, step: int) -> int:
         """Examples that a member has seen before a step."""
         return step * self.num_examples // self.steps
 
 
-def num_steps(config, num_examples) -> int:
+def num_steps(config: ml_collections.FrozenConfigDict, num_examples: int) -> int:
     """Returns the steps that the configuration asks for."""
     return int(config.num_steps or config.num_epochs * Epochs.of(config, num_examples).steps)
 
 
-def divided(steps, key, number) -> list[int]:
+def divided(steps: int, key: str, number: int) -> list[int]:
     """Returns the ends of equal parts of some steps, as evenly as whole steps can be.
 
     Args:
@@ -227,13 +230,13 @@ def of_members(config: Config, task: Supervised, epochs: Epochs, **more) -> Meth
     )
 
 
-def spread(config, task, number) -> Devices:
+def spread(config: ml_collections.FrozenConfigDict, task: Supervised, number: int) -> Devices:
     """Places members on the devices, each whole."""
     devices = processes.devices(config.num_devices)
     return Devices(number, devices, task.traits.examples_are_independent)
 
 
-def place(config, task, number) -> Devices:
+def place(config: ml_collections.FrozenConfigDict, task: Supervised, number: int) -> Devices:
     """Places members on the devices: each on one, unless it takes more than half of it.
 
     Raises:
@@ -342,7 +345,7 @@ def update_member(
 
 
 def descent(
-    task, devices, objective, how
+    task: Supervised, devices: Devices, objective: Objective, how: Descent
 ) -> tuple[Callable[..., Descending], Callable[..., tuple[Descending, Info]]]:
     """Returns `init` and `step` of members that descend.
 
@@ -388,7 +391,7 @@ def descent(
     return init, step
 
 
-def ensemble_scores(task) -> Callable[..., dict[str, jax.Array]]:
+def ensemble_scores(task: Supervised) -> Callable[..., dict[str, jax.Array]]:
     """Returns an `Algorithm.together`: scores of the mean of all members that live."""
     likelihood, num_each = task.likelihood, task.num_estimators
 
@@ -401,7 +404,7 @@ def ensemble_scores(task) -> Callable[..., dict[str, jax.Array]]:
     return together
 
 
-def make_objective(config, task) -> Objective:
+def make_objective(config: ml_collections.FrozenConfigDict, task: Supervised) -> Objective:
     """Objective of a member: the log likelihood, as far as nothing else is configured.
 
     Samplers divide it by a temperature. Labels may be smoothed.
@@ -429,7 +432,7 @@ def make_objective(config, task) -> Objective:
 # Batches.
 
 
-def fits_on_devices(task, devices) -> bool:
+def fits_on_devices(task: Supervised, devices: Devices) -> bool:
     """Returns whether accelerators have room for all training examples: a quarter of each."""
     source, own = task.dataset, list(devices.mesh.devices.flat)
     if devices.platform == "cpu" or source.reads_ahead:
@@ -439,7 +442,7 @@ def fits_on_devices(task, devices) -> bool:
     return needed <= processes.from_main(lambda: min(device_bytes(own) // 4, memory_bytes()))
 
 
-def in_loop(task, devices, steps) -> int:
+def in_loop(task: Supervised, devices: Devices, steps: int) -> int:
     """Returns the steps of a program: XLA:CPU convolves slowly within a loop."""
     return 1 if task.traits.has_convolutions and devices.platform == "cpu" else steps
 
@@ -485,7 +488,9 @@ def batches(
     return found
 
 
-def weights_of(config, source, with_classes=True) -> np.ndarray | None:
+def weights_of(
+    config: ml_collections.FrozenConfigDict, source, with_classes: bool = True
+) -> np.ndarray | None:
     """Returns how much examples of training count, [N]; None: all the same.
 
     Raises:
@@ -504,7 +509,9 @@ def weights_of(config, source, with_classes=True) -> np.ndarray | None:
     return of_class if weights is None else weights * of_class
 
 
-def augmentation(config, source) -> Callable[[jax.Array, jax.Array], jax.Array] | None:
+def augmentation(
+    config: ml_collections.FrozenConfigDict, source: Source
+) -> Callable[[jax.Array, jax.Array], jax.Array] | None:
     """Returns the augmentation of raw inputs: images are moved, then a user's function changes all.
 
     Args:
@@ -634,7 +641,7 @@ def judged_from(moving) -> StoppingEarly:
     return StoppingEarly(moving.variables, moving, jnp.float32(jnp.inf), jnp.int32(0))
 
 
-def validation(task, devices, what) -> Batch:
+def validation(task: Supervised, devices: Devices, what: str) -> Batch:
     """The validation split in `blocks` of at most 256 examples.
 
     Args:
@@ -654,12 +661,12 @@ def validation(task, devices, what) -> Batch:
 
 
 def blocks(
-    devices,
-    source,
-    split,
-    rows,
-    size,
-    weights=None,
+    devices: Devices,
+    source: Source,
+    split: str,
+    rows: Sequence[np.ndarray],
+    size: int,
+    weights: np.ndarray | None = None,
 ) -> Batch:
     """Raw examples that members are judged by, in blocks [n, B, ...]; padding has weight zero.
 
@@ -687,7 +694,9 @@ def blocks(
     return Batch(inputs, targets, counts, counts)
 
 
-def mean_loss(task, devices, losses_of) -> Callable[[Any, Batch], jax.Array]:
+def mean_loss(
+    task: Supervised, devices: Devices, losses_of: Callable[[Any, Batch], jax.Array]
+) -> Callable[[Any, Batch], jax.Array]:
     """Returns `(variables, blocks) -> [...]`, the mean of losses of one member.
 
     Args:

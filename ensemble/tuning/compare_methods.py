@@ -16,8 +16,9 @@ from ensemble.data.catalogue import complete
 from ensemble.errors import InputError, TrainingError
 from ensemble.report.sections import grid
 from ensemble.report.table import digits
-from ensemble.storage.trials import COMPARISON
-from ensemble.tuning.trials import UNWATCHED, Keys, open_trials
+from ensemble.storage.trials import COMPARISON, Trial
+from ensemble.storage.workdir import Workdir
+from ensemble.tuning.trials import UNWATCHED, Keys, Trials, open_trials
 
 ROUNDS = (1, 4, 16)
 """Networks whose steps each family has, round after round."""
@@ -43,7 +44,7 @@ class MethodComparison(dict[str, Any]):
         return "\n\n".join([grid(titles, [*map(_cells, rows)]), *failed, self["recommendation"]])
 
 
-def _cells(row):
+def _cells(row: Mapping[str, Any]) -> list[str]:
     """A line of the table."""
     scores = ["-", "failed", "", ""]
     if details := row["details"]:
@@ -105,7 +106,7 @@ def compare_methods(
     return MethodComparison(rows=rows, recommendation=line)
 
 
-def _network(config, data):
+def _network(config: Mapping[str, Any], data) -> dict[str, Any]:
     """The configuration of one network, flat.
 
     Raises:
@@ -148,7 +149,7 @@ def settings_of(family: str, config: Keys, steps: int, times: int) -> dict[str, 
     return keys | own.get(family, {})
 
 
-def _cyclical(config, steps):
+def _cyclical(config: Mapping[str, Any], steps: int) -> dict[str, Any]:
     """One cycle, which descends like networks by plain gradients."""
     draws = min(20, max(1, steps // 2))
     apart = max(1, (steps - steps // 4) // draws)
@@ -165,7 +166,7 @@ def _cyclical(config, steps):
     return keys
 
 
-def _run(trials, family, times):
+def _run(trials: Trials, family: str, times: int) -> Trial | None:
     """Runs a family in a round; returns None if the time is over."""
     name, first = f"{family}_{times}", f"{SINGLE}_1"
     settings = {}
@@ -181,7 +182,7 @@ def _run(trials, family, times):
     return trial
 
 
-def _score(out, report):
+def _score(out: Workdir, report: Mapping[str, Any]) -> tuple[float, Mapping[str, Any]]:
     """The validation score of a run, its CRPS or else its NLL, and its score of the test split.
 
     Raises:
@@ -200,7 +201,7 @@ def _score(out, report):
     return found[name]["value"], {"members": members, "test": test}
 
 
-def _recommendation(method, trial):
+def _recommendation(method, trial: Trial) -> str:
     """Which method to use, the best of a complete round, and how sure that is."""
     return (
         f"Use {method} (runs/{trial.name}): its validation score is lowest, "

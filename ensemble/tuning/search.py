@@ -18,7 +18,7 @@ import functools
 import itertools
 import math
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from ensemble.config.builtin import MODELS
 from ensemble.configs import tabular
 from ensemble.data.batches import SEARCH_STREAM, seeded_generator
 from ensemble.errors import InputError, TrainingError, plural
+from ensemble.methods.kernels import Settings
 from ensemble.predictor import ensemble_of
 from ensemble.report.evaluated_run import EvaluatedRun
 from ensemble.report.sections import grid
@@ -36,7 +37,8 @@ from ensemble.run.results import TrainResult
 from ensemble.selection import choose, write_chosen
 from ensemble.storage.predictions import HELD_OUT, read_held_out
 from ensemble.storage.trials import SEARCH
-from ensemble.tuning.trials import UNWATCHED, Keys, open_trials
+from ensemble.storage.workdir import Workdir
+from ensemble.tuning.trials import UNWATCHED, Keys, Trials, open_trials
 
 _METHOD = "kfold_bagging"
 _MOST_FAILURES = 5
@@ -153,7 +155,7 @@ def search(
     return result
 
 
-def _try(trials, given):
+def _try(trials: Trials, given: Mapping[str, Any]) -> None:
     """Tries what is proposed until the time is over, nothing is left, or all fails."""
     proposed = proposals(trials.config["seed"], trials.config["num_epochs"], given)
     score, last = functools.partial(_loss, trials), None
@@ -168,7 +170,9 @@ def _try(trials, given):
         last = math.inf if trial.score is None else trial.score
 
 
-def _loss(trials, out, report):
+def _loss(
+    trials: Trials, out: Workdir, report: Mapping[str, Any]
+) -> tuple[float, Mapping[str, Any]]:
     """The mean loss of a run, on the rows that the first run holds out.
 
     Raises:
@@ -182,7 +186,7 @@ def _loss(trials, out, report):
     return float(losses[known].mean()), {}
 
 
-def _result(trials):
+def _result(trials: Trials) -> SearchResult:
     """Mixes what was tried, and writes it."""
     done, out = trials.scored, trials.out
     if not done:
@@ -200,7 +204,7 @@ def _result(trials):
 # What is tried, and in which order: a function of the seed and of how earlier trials went.
 
 
-def _draw(rng):
+def _draw(rng: np.random.Generator) -> None:
     """Draws the settings of a family."""
     is_embedded = bool(rng.choice([False, True]))
     found = {
@@ -246,7 +250,7 @@ def proposals(seed: int, num_epochs: int, fixed: Keys) -> Generator[Keys, Any, N
             families = [families[k] for _, k in better]
 
 
-def _families(seed, fixed):
+def _families(seed: int, fixed: Settings) -> Iterator[Settings]:
     """Yields new families, which leave alone what is fixed, and keys of another network."""
     is_other = fixed.get("model", _DEFAULT_MODEL) != _DEFAULT_MODEL
     known = [{}]
@@ -266,6 +270,6 @@ def _families(seed, fixed):
         yield own
 
 
-def _rounded(exponent):
+def _rounded(exponent: float) -> float:
     """A power of ten in two digits, which are easy to read and to copy."""
     return float(f"{10**exponent:.1e}")

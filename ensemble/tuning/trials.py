@@ -86,7 +86,7 @@ class Trials:
         """Trials that have ended well."""
         return [one for one in self.ended if one.score is not None]
 
-    def folder(self, name) -> Workdir:
+    def folder(self, name: str) -> Workdir:
         """Workdir of a trial."""
         return Workdir(self.out.path / "runs" / name)
 
@@ -170,7 +170,7 @@ class Trials:
         self._say(f"{name}: {trial.failure or f'{trial.score:.4f}'}")
         return trial
 
-    def _keep(self, trial):
+    def _keep(self, trial: Trial) -> None:
         """Enters a trial, and writes the table if there is something to resume."""
         self.table[trial.name] = trial
         if self.ended or self.folder(trial.name).config.exists():
@@ -178,7 +178,7 @@ class Trials:
             content = {"purpose": self.purpose, "config": self.config, "trials": trials}
             self.out.manifest.write(trials_file(self.out), content)
 
-    def _say(self, line):
+    def _say(self, line: str) -> None:
         """Shows a line that stays, between two trials."""
         with open_display(self.show_progress):
             logger.info("%s", line, extra={"stays": True})
