@@ -32,7 +32,6 @@ from ensemble.errors import InputError
 from ensemble.fitted import Fitted
 from ensemble.likelihoods.predictive import Arrays
 from ensemble.methods import training
-from ensemble.methods.batch_ensemble import Factors
 from ensemble.methods.optimizers import create_descent
 from ensemble.network import Variables, path_name
 from ensemble.networks import layers
@@ -107,7 +106,7 @@ class SharedWeights(Supervised):
             )
         return kernels, ends
 
-    def _factors(self, path: str, num_axes: int) -> Factors | None:
+    def _factors(self, path: str, num_axes: int):
         """The factors of a leaf, by its path in `params` and its axes; None: it is not shared.
 
         Returns:

@@ -37,9 +37,7 @@ from ensemble.fitted import Fitted, Predict
 from ensemble.likelihoods.predictive import Arrays
 from ensemble.methods import training
 from ensemble.methods.given_weights import check_number, run_of
-from ensemble.methods.laplace_structures import Curvature
 from ensemble.network import Variables, path_name
-from ensemble.numpyro_models.sites import Rows
 from ensemble.runtime import loading
 from ensemble.runtime.algorithm import Algorithm, Between, Info, Start, Status, Stream
 from ensemble.runtime.devices import Devices
@@ -84,41 +82,41 @@ class Diagonal:
     num_passes = 1
     adds = True
 
-    def nothing(self, params) -> Curvature:
+    def nothing(self, params):
         """The curvature of no example."""
         return {"values": jax.tree.map(jnp.zeros_like, params)}
 
-    def terms(self, curvature: Curvature, rows: Rows, number) -> Curvature:
+    def terms(self, curvature, rows, number):
         """Terms of rows in a curvature, in a pass of this number."""
         return {"values": jax.tree.map(lambda leaf: jnp.sum(leaf**2, axis=0), rows)}
 
-    def spectrum(self, curvature: Curvature) -> Curvature:
+    def spectrum(self, curvature):
         """The spectrum of a curvature: `values`, and what turns parameters."""
         return curvature
 
-    def turned(self, spectrum: Curvature, rows: Rows):
+    def turned(self, spectrum, rows):
         """Rows in the eigenvectors' coordinates, [R, ...] as `values`."""
         return rows
 
-    def back(self, spectrum: Curvature, scaled):
+    def back(self, spectrum, scaled):
         """Parameters, from the eigenvectors' coordinates."""
         return scaled
 
-    def log_det(self, spectrum: Curvature, precision: jax.Array) -> jax.Array:
+    def log_det(self, spectrum, precision: jax.Array) -> jax.Array:
         """Log determinant of the posterior's precision."""
         return sum(jnp.sum(jnp.log(x + precision)) for x in jax.tree.leaves(spectrum["values"]))
 
-    def draw(self, spectrum: Curvature, precision: jax.Array, normal):
+    def draw(self, spectrum, precision: jax.Array, normal):
         """A draw around zero, by standard normal numbers."""
         values = spectrum["values"]
         scaled = jax.tree.map(lambda z, leaf: z / jnp.sqrt(leaf + precision), normal, values)
         return self.back(spectrum, scaled)
 
-    def kept(self, spectrum: Curvature, precision: jax.Array) -> Curvature:
+    def kept(self, spectrum, precision: jax.Array):
         """The part of a spectrum that `variances` needs."""
         return spectrum
 
-    def variances(self, spectrum: Curvature, precision: jax.Array, rows: Rows) -> jax.Array:
+    def variances(self, spectrum, precision: jax.Array, rows) -> jax.Array:
         """Variances [R] of the products of rows with the parameters."""
         turned, values = self.turned(spectrum, rows), spectrum["values"]
         shares = jax.tree.map(lambda r, h: r**2 / (h + precision), turned, values)
@@ -130,7 +128,7 @@ class Kronecker(Diagonal):
 
     num_passes = 2
 
-    def nothing(self, params) -> Curvature:
+    def nothing(self, params):
         """Both factors of each matrix, trees like the parameters."""
 
         def zeros(axis):
@@ -138,7 +136,7 @@ class Kronecker(Diagonal):
 
         return {"left": zeros(0), "right": zeros(1)}
 
-    def terms(self, curvature: Curvature, rows: Rows, number) -> Curvature:
+    def terms(self, curvature, rows, number):
         """The left factor in the first pass, for a right one of 1; in the second the right one."""
 
         def right_of(one, a):
@@ -155,7 +153,7 @@ class Kronecker(Diagonal):
             lambda: {**nothing, "right": jax.tree.map(right_of, rows, curvature["left"])},
         )
 
-    def spectrum(self, curvature: Curvature) -> Curvature:
+    def spectrum(self, curvature):
         """Products of the factors' eigenvalues, and eigenvectors: trees like the parameters."""
         values, vectors = (
             jax.tree.map(lambda leaf, i=i: jnp.linalg.eigh(leaf)[i], curvature) for i in (0, 1)
@@ -165,7 +163,7 @@ class Kronecker(Diagonal):
         )
         return {"values": products, "vectors": vectors}
 
-    def turned(self, spectrum: Curvature, rows: Rows):
+    def turned(self, spectrum, rows):
         """Rows between both factors' eigenvectors."""
         return jax.tree.map(
             lambda one, left, right: jnp.einsum("ij,rif,fg->rjg", left, one, right),
@@ -173,7 +171,7 @@ class Kronecker(Diagonal):
             *spectrum["vectors"].values(),
         )
 
-    def back(self, spectrum: Curvature, scaled):
+    def back(self, spectrum, scaled):
         """Parameters between both factors' eigenvectors."""
         return jax.tree.map(
             lambda one, left, right: left @ one @ right.T, scaled, *spectrum["vectors"].values()
@@ -194,16 +192,16 @@ class LowRank(Diagonal):
     adds = False
     rank = 20
 
-    def nothing(self, params) -> Curvature:
+    def nothing(self, params):
         """Rows of zeros, [R, P] of all parameters."""
         return {"rows": jnp.zeros((_OVERSAMPLED * self.rank, pytrees.size(params)))}
 
-    def terms(self, curvature: Curvature, rows: Rows, number) -> Curvature:
+    def terms(self, curvature, rows, number):
         """The change of the largest principal components by new rows."""
         kept = curvature["rows"]
         return {"rows": _largest(jnp.concatenate([kept, _flat(rows)]), len(kept)) - kept}
 
-    def spectrum(self, curvature: Curvature) -> Curvature:
+    def spectrum(self, curvature):
         """Eigenvalues, and eigenvectors of length 1; of none, where there are fewer, zeros."""
         rows = _largest(curvature["rows"], self.rank)
         values = jnp.sum(rows**2, axis=1)
@@ -213,13 +211,13 @@ class LowRank(Diagonal):
         values = {"along": known, "rest": jnp.zeros(())}
         return {"values": values, "vectors": shrink[:, None] * rows}
 
-    def turned(self, spectrum: Curvature, rows: Rows):
+    def turned(self, spectrum, rows):
         """Rows along the eigenvectors, and what is left of them."""
         flat, vectors = _flat(rows), spectrum["vectors"]
         along = flat @ vectors.T
         return {"along": along, "rest": flat - along @ vectors}
 
-    def draw(self, spectrum: Curvature, precision: jax.Array, normal):
+    def draw(self, spectrum, precision: jax.Array, normal):
         """A draw of the prior, shrunk along the eigenvectors."""
         flat, restore = ravel_pytree(normal)
         drawn = super().draw(spectrum, precision, self.turned(spectrum, flat[None]))
@@ -233,16 +231,16 @@ class LastLayer(Diagonal):
     the bias, and of R_n.
     """
 
-    def nothing(self, params) -> Curvature:
+    def nothing(self, params):
         """Zeros [F', K, F', K]."""
         return {"sums": jnp.zeros(params.shape * 2)}
 
-    def terms(self, curvature: Curvature, rows: Rows, number) -> Curvature:
+    def terms(self, curvature, rows, number):
         """Sums of products of features, times the information."""
         features, information = rows
         return {"sums": jnp.einsum("nf,ng,nkl->fkgl", features, features, information)}
 
-    def spectrum(self, curvature: Curvature) -> Curvature:
+    def spectrum(self, curvature):
         """Eigenvalues [F', K], and eigenvectors [F', K, F' K]."""
         shape = curvature["sums"].shape[:2]
         size = math.prod(shape)
@@ -250,16 +248,16 @@ class LastLayer(Diagonal):
         values = jnp.maximum(values, 0).reshape(shape)
         return {"values": values, "vectors": vectors.reshape(*shape, size)}
 
-    def back(self, spectrum: Curvature, scaled):
+    def back(self, spectrum, scaled):
         """Parameters by the eigenvectors."""
         return spectrum["vectors"] @ scaled.reshape(-1)
 
-    def kept(self, spectrum: Curvature, precision: jax.Array) -> Curvature:
+    def kept(self, spectrum, precision: jax.Array):
         """Covariances `blocks` [K, F', F'] of the parameters of each output."""
         scaled = spectrum["vectors"] / jnp.sqrt(spectrum["values"].reshape(-1) + precision)
         return {"blocks": jnp.einsum("fkp,gkp->kfg", scaled, scaled)}
 
-    def variances(self, spectrum: Curvature, precision: jax.Array, rows: Rows):
+    def variances(self, spectrum, precision: jax.Array, rows):
         """Variances [K] of the outputs, by the features of an example."""
         if "blocks" in spectrum:
             return jnp.einsum("f,kfg,g->k", rows, spectrum["blocks"], rows)
@@ -276,19 +274,19 @@ class LastLayerKronecker(Kronecker):
 
     num_passes = 1
 
-    def terms(self, curvature: Curvature, rows: Rows, number) -> Curvature:
+    def terms(self, curvature, rows, number):
         """Sums over examples."""
         features, information = rows
         left = jnp.einsum("nf,ng,nkk->fg", features, features, information)
         return {"left": left, "right": jnp.sum(information, axis=0)}
 
-    def spectrum(self, curvature: Curvature) -> Curvature:
+    def spectrum(self, curvature):
         """The same of factors of which the right one has trace 1."""
         right = curvature["right"]
         right = right / jnp.maximum(jnp.trace(right), _TINY)
         return super().spectrum({**curvature, "right": right})
 
-    def variances(self, spectrum: Curvature, precision: jax.Array, rows: Rows):
+    def variances(self, spectrum, precision: jax.Array, rows):
         """Variances of the outputs [K], by the features of an example."""
         left, right = spectrum["vectors"].values()
         return right**2 @ ((rows @ left) ** 2 @ (1 / (spectrum["values"] + precision)))
@@ -310,7 +308,7 @@ def _largest(rows: jax.Array, number: int) -> jax.Array:
     return vectors[:, -number:].T @ rows
 
 
-def _flat(rows: Rows) -> jax.Array:
+def _flat(rows) -> jax.Array:
     """Rows [R, P] of all parameters, side by side."""
     return jnp.concatenate([leaf.reshape(len(leaf), -1) for leaf in jax.tree.leaves(rows)], axis=1)
 

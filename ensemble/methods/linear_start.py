@@ -12,8 +12,6 @@ import jax
 import numpy as np
 import scipy.optimize
 
-from ensemble.methods.kfold_bagging import Folds
-from ensemble.methods.linear_start import LinearStart, Models
 from ensemble.sharding import processes, signals
 from ensemble.tasks.supervised import Supervised
 
@@ -36,7 +34,7 @@ def suits(task: Supervised) -> bool:
     return is_known and len(shape) == 1 and shape[0] <= MOST_FEATURES and bool(task.output_layer)
 
 
-def fit(task: Supervised, folds: Folds, weights: np.ndarray) -> dict[str, np.ndarray]:
+def fit(task: Supervised, folds, weights: np.ndarray) -> dict[str, np.ndarray]:
     """Fits a linear model without the rows of each fold.
 
     Args:
@@ -61,7 +59,7 @@ def fit(task: Supervised, folds: Folds, weights: np.ndarray) -> dict[str, np.nda
     return {"kernel": kernel.astype(np.float32), "bias": bias.astype(np.float32)}
 
 
-def _best(family, inputs, targets, weights, folds: Folds) -> LinearStart:
+def _best(family, inputs, targets, weights, folds):
     """Kernels and biases of one target with the lowest mean loss of the rows held out."""
     is_class = family.name in _OF_CLASSES
     fitted = _logistic if is_class else _ridge
@@ -110,7 +108,7 @@ def _log_prob(family, outputs: jax.Array, targets: jax.Array) -> jax.Array:
     return family.log_prob(family.init(jax.random.key(0)), outputs, targets)
 
 
-def _ridge(family, inputs, targets, weights) -> Models:
+def _ridge(family, inputs, targets, weights):
     """Kernels [R, K] and biases [K] of ridge regressions, by strength."""
     y = (targets.astype(np.float64) - family.shift) / family.scale
     shares = weights / weights.sum()
@@ -125,7 +123,7 @@ def _ridge(family, inputs, targets, weights) -> Models:
     return [(one[:, None], np.array([mean - centre @ one])) for one in kernels]
 
 
-def _logistic(family, inputs, labels, weights) -> Models:
+def _logistic(family, inputs, labels, weights):
     """Kernels [R, K] and biases [K] of logistic regressions, by strength."""
     # Its import takes a second.
     from sklearn.exceptions import ConvergenceWarning

@@ -21,7 +21,6 @@ from blackjax.adaptation.step_size import (
 
 from ensemble import pytrees
 from ensemble.methods import leafwise_metric, low_rank_mass
-from ensemble.methods.kernels import Settings
 from ensemble.methods.low_rank_mass import LowRankMass
 
 LOW_RANK = "low_rank"
@@ -120,7 +119,7 @@ def windows(settings, is_by_leaf: bool = False) -> Windows:
     return Windows(init, step_size, update)
 
 
-def window_ends(settings: Settings) -> dict[int, int]:
+def window_ends(settings) -> dict[int, int]:
     """Returns the draws after which the caller computes a mass, and the lengths of their windows.
 
     Args:
@@ -134,7 +133,7 @@ def window_ends(settings: Settings) -> dict[int, int]:
     return dict(zip(ends.tolist(), lengths.tolist(), strict=True))
 
 
-def _stages(settings: Settings) -> np.ndarray:
+def _stages(settings) -> np.ndarray:
     """Returns the stages [T] of the draws of a warm-up."""
     if settings.mass == "identity":
         return np.ones(settings.num_warmup, int)

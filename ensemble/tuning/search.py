@@ -18,7 +18,7 @@ import functools
 import itertools
 import math
 import os
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,6 @@ from ensemble.config.builtin import MODELS
 from ensemble.configs import tabular
 from ensemble.data.batches import SEARCH_STREAM, seeded_generator
 from ensemble.errors import InputError, TrainingError, plural
-from ensemble.methods.kernels import Settings
 from ensemble.predictor import ensemble_of
 from ensemble.report.evaluated_run import EvaluatedRun
 from ensemble.report.sections import grid
@@ -250,7 +249,7 @@ def proposals(seed: int, num_epochs: int, fixed: Keys) -> Generator[Keys, Any, N
             families = [families[k] for _, k in better]
 
 
-def _families(seed: int, fixed: Settings) -> Iterator[Settings]:
+def _families(seed: int, fixed):
     """Yields new families, which leave alone what is fixed, and keys of another network."""
     is_other = fixed.get("model", _DEFAULT_MODEL) != _DEFAULT_MODEL
     known = [{}]
