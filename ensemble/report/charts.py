@@ -127,10 +127,11 @@ def learning_curves(records: Sequence[ByName], names: ByName) -> Charts:
     for tag in tags:
         split, _, rest = tag.partition("/")
         who, _, score = rest.partition("/")
+        if score != "loss" and (score not in names or split == "train"):
+            continue  # Others may be lists, of members.
         points = np.array([(one.get(progress), one.get(tag)) for one in records], float)
         points = points[(np.abs(points) < 1e30).all(axis=1)]
-        is_shown = score == "loss" or (score in names and split != "train")
-        if is_shown and len(points):
+        if len(points):
             title = f"{split} {names[score].title if score in names else score}"
             new = Chart(f"{title} during training", Axis(progress), Axis(title))
             kind, name = ("ours", "ensemble") if who == "ensemble" else ("each", "members")
