@@ -95,7 +95,7 @@ class Draws:
                 self._manifest.remove(path)
 
     def joined(self, others: "Draws") -> None:
-        """Writes these draws and those of other chains to a file, which `join` takes.
+        """Writes these draws, if any, and those of other chains to a file, which `join` takes.
 
         Args:
             others: As many draws of other chains.
@@ -103,6 +103,8 @@ class Draws:
         Raises:
             InputError: Draws cannot be read.
         """
+        if not self.end:
+            return
         each = (
             {"scalars": one.scalars(), "positions": one.positions()[0]} for one in (self, others)
         )

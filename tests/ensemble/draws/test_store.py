@@ -97,6 +97,13 @@ def test_no_draws(directory):
     assert draws.scalars(first=2)["log_density"].shape == (NUM_CHAINS, 0)
 
 
+def test_chains_join_before_their_first_draw(tmp_path):
+    draws = Draws(epath.Path(tmp_path / "draws"))
+    draws.joined(Draws(epath.Path(tmp_path / "others")))
+    draws.join(takes=True)
+    assert draws.end == 0
+
+
 def test_a_resumed_run_replaces_the_draws_after_its_checkpoint(directory):
     append_all(directory)
     (directory / "000000006.npz").write_bytes(b"damaged, and of no use any more")
