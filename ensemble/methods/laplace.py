@@ -217,6 +217,12 @@ class LowRank(Diagonal):
         along = flat @ vectors.T
         return {"along": along, "rest": flat - along @ vectors}
 
+    def log_det(self, spectrum, precision: jax.Array) -> jax.Array:
+        """Log determinant of the eigenvalues that are kept, and of the prior."""
+        rank, size = spectrum["vectors"].shape
+        rest = (size - rank - 1) * jnp.log(precision)  # `rest` of the spectrum is one direction.
+        return super().log_det(spectrum, precision) + rest
+
     def draw(self, spectrum, precision: jax.Array, normal):
         """A draw of the prior, shrunk along the eigenvectors."""
         flat, restore = ravel_pytree(normal)

@@ -232,6 +232,13 @@ def test_variances_of_low_rank_are_never_negative():
     assert (np.asarray(found) >= 0.9 * expected).all()
 
 
+def test_the_determinant_of_low_rank_has_the_prior_in_all_other_directions():
+    known = {"along": jnp.float32([1, 2, 3]), "rest": jnp.zeros(())}
+    spectrum = {"values": known, "vectors": jnp.eye(3, 8)}
+    found = LowRank().log_det(spectrum, jnp.float32(0.5))
+    assert float(found) == pytest.approx(np.log([1.5, 2.5, 3.5]).sum() + 5 * np.log(0.5), rel=1e-5)
+
+
 @pytest.mark.check
 def test_of_more_directions_than_are_kept_low_rank_has_nearly_the_largest():
     rng = np.random.default_rng(0)
