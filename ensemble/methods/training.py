@@ -537,7 +537,8 @@ def augmentation(
         )
 
     def own(rng_key, example):
-        return AUGMENTATIONS.call(name, jax.random.fold_in(rng_key, _OWN), example[None])
+        rng_key = jax.random.fold_in(rng_key, _OWN)
+        return AUGMENTATIONS.call(name, rng_key, example[None], has=("shape", "dtype"))
 
     def augmented(rng_keys, inputs):
         if shift or flip:
@@ -547,11 +548,10 @@ def augmentation(
     if name:
         example = jax.ShapeDtypeStruct(shape, dtype)
         made = jax.eval_shape(own, jax.random.key(config.seed), example)
-        found = getattr(made, "dtype", type(made)), getattr(made, "shape", "")
-        if found[0] not in (dtype, jnp.float32) or found[1] != (1, *shape):
+        if made.dtype not in (dtype, jnp.float32) or made.shape != (1, *shape):
             raise InputError(
-                f"the augmentation {name} made {found[0]}{found[1]} of {dtype}{(1, *shape)}; it "
-                "must return an array of this shape, and of this type or float32"
+                f"the augmentation {name} made {made.dtype}{made.shape} of {dtype}{(1, *shape)}; "
+                "it must return an array of this shape, and of this type or float32"
             )
     return augmented
 

@@ -44,6 +44,7 @@ def test_a_resumed_run_sees_what_the_straight_run_saw(tmp_path):
 BAD = {
     "another shape": (lambda key, inputs: inputs[0], "float32"),
     "truths": (lambda key, inputs: inputs > 0, "bool"),
+    "no array": (lambda key, inputs: "nothing", "str"),
     "an error": (lambda key, inputs: 1 / 0, "ZeroDivisionError"),
     "a branch": (lambda key, inputs: inputs if inputs.sum() > 0 else -inputs, "TracerBool"),
 }
