@@ -33,6 +33,7 @@ from ensemble.data.to_predict import Part, are_images, inputs_of
 from ensemble.errors import InputError, logger
 from ensemble.likelihoods.predictive import Predictive, as_text, short
 from ensemble.predictor import Ensemble
+from ensemble.run.progress import Progress, open_display
 from ensemble.storage.files import write_file
 from ensemble.storage.paths import fresh_file
 from ensemble.storage.workdir import Workdir
@@ -53,12 +54,16 @@ def main(call: cli.Call) -> None:
     predictor = ensemble.load(**options)
     logger.info("Predictions are of %s.", predictor.description)
     kept, parts = _inputs(predictor, options["workdir"], call.arguments, id_columns)
-    predicted = functools.partial(_predicted, predictor, kept, parts)
-    if out is None:
-        return cli.print_answer(_printed(predicted, as_json))
-    pieces = (rows for rows, _ in predicted(lambda p: p.flat_columns()))
-    write_file(out, lambda file: WRITERS[out.suffix.lower()](file, pieces))
-    cli.print_answer(f"{out}: predictions of {sum(len(one.names) for one in parts):,} inputs")
+    total = sum(len(one.names) for one in parts)
+    with open_display() as display, Progress(0, total, display, "predicting", "input") as progress:
+        predicted = functools.partial(_predicted, predictor, kept, parts, progress)
+        if out is None:
+            text = _printed(predicted, as_json)
+        else:
+            pieces = (rows for rows, _ in predicted(lambda p: p.flat_columns()))
+            write_file(out, lambda file: WRITERS[out.suffix.lower()](file, pieces))
+            text = f"{out}: predictions of {total:,} inputs"
+    cli.print_answer(text)
 
 
 def _inputs(
@@ -88,6 +93,7 @@ def _predicted(
     predictor: Ensemble,
     kept: Row,
     parts: Sequence[Part],
+    progress: Progress,
     columns_of: Callable[[Any], Row],
 ) -> Iterator[tuple[Rows, Predictive]]:
     """Predicts inputs in pieces, in their order.
@@ -95,6 +101,7 @@ def _predicted(
     Raises:
         InputError: They are no inputs of the run, or a column to repeat has a prediction's name.
     """
+    done = 0
     for names, inputs, prefix in parts:
         length = min(_MAX_PIECE, block_size(inputs.shape[1:]))
         for start in range(0, max(len(names), 1), length):
@@ -116,6 +123,8 @@ def _predicted(
             whole = {**own, **columns}
             rows = zip(*whole.values(), strict=True)
             yield [dict(zip(whole, row, strict=True)) for row in rows], p
+            done += len(p)
+            progress.update(done)
 
 
 def _printed(predicted: Callable[..., Iterator[tuple[Rows, Predictive]]], as_json: bool) -> str:

@@ -1,5 +1,6 @@
 """What members say of a split on the devices: forward passes only, batched, padded and masked."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,8 @@ from ensemble.sharding.transfer import pad
 
 MAX_BATCH_SIZE = 256
 """Examples of one forward pass; fewer are padded to a power of two, so few shapes compile."""
+_MAX_VALUES = 1 << 16
+"""Numbers of a larger batch, of examples with few: each pass costs a fixed time, too."""
 
 
 class Predictions:
@@ -56,7 +59,9 @@ class Predictions:
 
     def _batches(self, sets: Any, inputs: Inputs) -> Iterator[Arrays]:
         """Predicts a batch of inputs after the other; yields arrays [M * K, n, ...] by name."""
-        size = min(MAX_BATCH_SIZE, 1 << max(len(inputs) - 1, 0).bit_length())
+        values = jax.tree.leaves(sets)[0].shape[1] * math.prod(inputs.shape[1:])
+        most = max(MAX_BATCH_SIZE, min(MAX_BATCH_SIZE * 16, _MAX_VALUES // values))
+        size = 1 << (min(most, len(inputs)) - 1).bit_length()
         predicted = None
         for start in range(0, len(inputs), size):
             batch = np.asarray(inputs[start : start + size])
