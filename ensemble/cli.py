@@ -174,9 +174,9 @@ class Call(NamedTuple):
         overrides: Texts of `--config.KEY=VALUE`, by key.
     """
 
-    flags: Mapping[str, Any]
+    flags: dict[str, Any]
     arguments: Sequence[str]
-    overrides: Mapping[str, str]
+    overrides: dict[str, str]
 
     def build(self) -> Run:
         """Builds the run of `--config` and the overrides.

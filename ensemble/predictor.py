@@ -21,6 +21,7 @@ from ensemble.likelihoods.likelihood import Likelihood
 from ensemble.likelihoods.predictive import Arrays, Predictive, namespace
 from ensemble.metrics.abstention import Abstention, Rule, are_wrong, fit_abstention
 from ensemble.metrics.calibration import fit_scale
+from ensemble.pytrees import ByName
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.loading import restore
 from ensemble.runtime.predict import Predictions
@@ -60,7 +61,7 @@ class Ensemble:
     def __repr__(self) -> str:
         return f"<Ensemble: {self.description}, trained on {shown(self.dataset.name)}>"
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> ByName:
         return pytrees.without(vars(self), "_programs")  # They belong to their process.
 
     @functools.cached_property

@@ -9,8 +9,7 @@ of all members together, so none of these is better on the rows that decide.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +20,7 @@ from ensemble.errors import InputError
 from ensemble.metrics import metrics_of
 from ensemble.metrics.functions import Floats
 from ensemble.predictor import together
+from ensemble.pytrees import ByName
 from ensemble.report.evaluated_run import EvaluatedRun
 from ensemble.report.evaluation import Evaluation
 from ensemble.storage.paths import is_remote
@@ -46,7 +46,7 @@ def select_members(
     workdirs: Sequence[str | os.PathLike[str]],
     workdir: str | os.PathLike[str],
     by: str = "validation",
-) -> dict[str, Any]:
+) -> ByName:
     """Writes a workdir that refers to members of finished runs, each with a weight.
 
     `ensemble.load`, `ensemble.evaluate` and an export take it as any other.
@@ -72,7 +72,7 @@ def select_members(
         return write_chosen(out, runs, content)
 
 
-def choose(out: Workdir, runs: Sequence[EvaluatedRun], by: str) -> dict[str, Any]:
+def choose(out: Workdir, runs: Sequence[EvaluatedRun], by: str) -> ByName:
     """Chooses members of runs; errors as of `select_members`.
 
     Args:
@@ -170,9 +170,7 @@ def loss(log_densities: Floats, counts: NDArray) -> float:
     return float(-np.logaddexp.reduce(weighted, axis=0).mean())
 
 
-def write_chosen(
-    out: Workdir, runs: Sequence[EvaluatedRun], content: Mapping[str, Any]
-) -> dict[str, Any]:
+def write_chosen(out: Workdir, runs: Sequence[EvaluatedRun], content: ByName) -> ByName:
     """Writes a selection: its predictions of splits, its results, and last its configuration.
 
     An earlier selection is replaced.

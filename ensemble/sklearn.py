@@ -93,7 +93,7 @@ class Estimator(BaseEstimator):
     weight_decay: float = 1e-3
     num_devices: int | None = None
     random_state: int | np.random.RandomState | None = None
-    config: Mapping[str, Any] | None = None
+    config: _Data | None = None
     method: str = "kfold_bagging"
     hidden: Sequence[int] | None = (128, 128)
     activation: str | None = None

@@ -20,7 +20,7 @@ from ensemble.errors import InputError, in_one_line, listed
 
 logger = logging.getLogger("ensemble")
 
-Values = Mapping[str, Any]
+Values = dict[str, Any]
 """Keys with values; unless said otherwise flat, as `{"sampler.step_size": 0.1}`."""
 Config = ml_collections.FrozenConfigDict
 """Configuration of a run, with all of its keys."""
@@ -77,7 +77,7 @@ def _with_blocks(names: Iterable[str]) -> ml_collections.ConfigDict:
     return ml_collections.ConfigDict({one: {} for one in blocks}, type_safe=False)
 
 
-def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
+def flatten(config: Any, prefix: str = "") -> Values:
     """Returns `{'a.b': value}` of a nested mapping.
 
     Raises:
@@ -88,7 +88,7 @@ def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
             f"config is {in_one_line(repr(config), 60)}; give keys with their values, such as "
             "{'num_epochs': 10}, or what ensemble.default_config() returns"
         )
-    flat: dict[str, Any] = {}
+    flat: Values = {}
     for name, value in config.items():
         if hasattr(value, "items") and name != "column_types":  # Whose value may be a mapping.
             flat |= flatten(value, f"{prefix}{name}.")
@@ -203,7 +203,7 @@ def refuse(problems: Sequence[str]) -> None:
         raise InputError(f"{len(problems)} settings are wrong: {lines}")
 
 
-def by_path(config: Any, *, is_stored: bool = False) -> dict[str, Any]:
+def by_path(config: Any, *, is_stored: bool = False) -> Values:
     """Returns a configuration, flat, whose pieces are names or paths, and loaded.
 
     Args:
@@ -309,7 +309,7 @@ def fields_for(values: Values) -> dict[str, Key]:
     return _fields(_parts(values))
 
 
-def settings(kind: str, config: Values) -> dict[str, Any]:
+def settings(kind: str, config: Values) -> Values:
     """The keys of a network or likelihood, for its code.
 
     Args:
@@ -379,7 +379,7 @@ def differences(old: Values, new: Values) -> list[str]:
 # Values and mistakes.
 
 
-def _read(given: Values, fields: Mapping[str, Key]) -> tuple[dict[str, Any], list[str]]:
+def _read(given: Values, fields: Mapping[str, Key]) -> tuple[Values, list[str]]:
     """The value of each key, and the mistakes."""
     values = {}
     problems = []

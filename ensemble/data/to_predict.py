@@ -1,6 +1,6 @@
 """Inputs to predict, as a command line names them: images, an npz file, or a whole data set."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from ensemble.data.own_arrays import local_path
 from ensemble.data.source import AnyStored, Request
 from ensemble.data.splitting import POOL
 from ensemble.errors import InputError
+from ensemble.pytrees import ByName
 
 
 class Part(NamedTuple):
@@ -29,7 +30,7 @@ class Part(NamedTuple):
     prefix: str = ""
 
 
-def inputs_of(paths: Sequence[str], config: Mapping[str, Any]) -> list[Part]:
+def inputs_of(paths: Sequence[str], config: ByName) -> list[Part]:
     """Finds inputs: images and folders of images, an npz file, or a data set by its name.
 
     Args:

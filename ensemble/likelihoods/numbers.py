@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -22,6 +22,7 @@ from ensemble.errors import InputError
 from ensemble.likelihoods import families
 from ensemble.likelihoods.likelihood import Likelihood, Params
 from ensemble.likelihoods.predictive import Array, Arrays, Predictive
+from ensemble.pytrees import ByName
 
 LEVELS = (0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975)
 """Quantiles of `columns`."""
@@ -289,11 +290,11 @@ class NumberLikelihood(Likelihood):
         return cls(*cls.standardisation(targets), **settings)
 
     @classmethod
-    def from_dict(cls, description: Mapping[str, Any]) -> Self:
+    def from_dict(cls, description: ByName) -> Self:
         own = {name: description[name] for name in cls.settings}
         return cls(description["target_shift"], description["target_scale"], **own)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> ByName:
         own = {name: getattr(self, name) for name in self.settings}
         return {"target_shift": self.shift, "target_scale": self.scale, **own}
 

@@ -9,7 +9,7 @@ written once.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -22,6 +22,7 @@ import scipy.special
 
 from ensemble import pytrees
 from ensemble.errors import plural, shown
+from ensemble.pytrees import ByName
 
 Array = Any
 """[...] of NumPy or of JAX."""
@@ -258,7 +259,7 @@ class Predictive:
 # classes: none of them steers a terminal.
 
 
-def short(p: Any) -> dict[str, Any]:
+def short(p: Any) -> ByName:
     """The columns [N] that a table shows: of many classes the largest probability alone, and of a
     distribution's quantiles the ends of its 90% interval."""
     flat = p.flat_columns()
@@ -272,7 +273,7 @@ def short(p: Any) -> dict[str, Any]:
     return {name: one for name, one in flat.items() if name not in hidden}
 
 
-def as_text(columns: Mapping[str, Any]) -> str:
+def as_text(columns: ByName) -> str:
     """An aligned table of columns [N] by their titles."""
     import pandas as pd  # Slow: of tables alone.
 

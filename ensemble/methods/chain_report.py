@@ -12,6 +12,7 @@ from ensemble.draws.diagnostics import ERROR, MIN_ESS, Diagnostics, summarise
 from ensemble.draws.store import LOG_DENSITY, tracked_examples, tracked_scalars
 from ensemble.likelihoods.predictive import Array
 from ensemble.methods.start import find_map
+from ensemble.pytrees import ByName
 from ensemble.report.posterior import (
     convergence_scalars,
     convergence_section,
@@ -119,7 +120,7 @@ class PosteriorReport(KeptReport):
                 shown[name.replace("_", " ")] = float(joined(values))
         return shown | {title: scalars[tag] for tag, title in _TITLES.items() if tag in scalars}
 
-    def sections(self, run, timing: Mapping[str, float | None]) -> dict[str, Any]:
+    def sections(self, run) -> ByName:
         """Returns the posterior, and the average draw's scores.
 
         A subclass has `posterior(run)`, entries of `posterior` in results.json.
@@ -201,7 +202,7 @@ class ChainReport(PosteriorReport):
         moves = processes.from_main(find)
         run.loop.status = np.where(moves, run.loop.status, np.int8(Status.STUCK))
 
-    def sections(self, run, timing: Mapping[str, float | None]) -> dict:
+    def sections(self, run) -> dict:
         """Returns the posterior, of a model by its own results, and the ladder of tempering."""
         task = self.task
         sections = {}
@@ -221,7 +222,7 @@ class ChainReport(PosteriorReport):
             if processes.is_main():
                 fitted = fitted_draws(run.draws, run.live, self.most)
                 sections |= sections_of(fitted.sets["params"], maximum)
-        return sections | super().sections(run, timing)
+        return sections | super().sections(run)
 
     def drawn(self, run) -> tuple[Any, Diagnostics]:
         """Returns scalars and their diagnostics; in the end those of all variables of a model."""

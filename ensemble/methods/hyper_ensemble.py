@@ -8,8 +8,6 @@ given ranges, by its own key. All members are one program still.
 
 import functools
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +18,7 @@ from ensemble import pytrees
 from ensemble.config import Config
 from ensemble.methods import training
 from ensemble.methods.optimizers import Descent, descent_of_each
+from ensemble.pytrees import ByName
 from ensemble.runtime.algorithm import Stream
 from ensemble.runtime.method import Method
 from ensemble.tasks.supervised import Supervised
@@ -30,7 +29,7 @@ _VARIED = ("learning_rate", "weight_decay")
 class SettingsReport(training.DescentReport):
     """Report of members with settings of their own."""
 
-    def sections(self, run, timing: Mapping[str, float | None]) -> dict[str, Any]:
+    def sections(self, run) -> ByName:
         """Settings of the members, [M] by name."""
         keys = pytrees.keys_of(jax.random.key(self.config.seed), np.array(run.numbers))
         found = jax.vmap(functools.partial(draw_settings, self.config))(keys)

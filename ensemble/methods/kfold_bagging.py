@@ -46,6 +46,7 @@ from ensemble.methods.batch_ensemble import OWN, SHARED, SharedWeights
 from ensemble.methods.optimizers import descent_of_each
 from ensemble.metrics import metrics_of
 from ensemble.network import path_name
+from ensemble.pytrees import ByName
 from ensemble.run.progress import duration
 from ensemble.runtime.algorithm import Algorithm, Between, Start, Status
 from ensemble.runtime.devices import Devices
@@ -346,7 +347,7 @@ class Bagging(training.DescentReport):
         run.loop.members = run.loop.members._replace(state=state)
         return True
 
-    def sections(self, run, timing: Mapping[str, float | None]) -> dict[str, Any]:
+    def sections(self, run) -> ByName:
         """What was chosen, and results on the rows held out."""
         members = run.loop.members
         state, taken = run.devices.fetch_members((members.state, members.taken))

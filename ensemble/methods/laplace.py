@@ -38,6 +38,7 @@ from ensemble.likelihoods.predictive import Arrays
 from ensemble.methods import training
 from ensemble.methods.given_weights import check_number, run_of
 from ensemble.network import Variables, path_name
+from ensemble.pytrees import ByName
 from ensemble.runtime import loading
 from ensemble.runtime.algorithm import Algorithm, Between, Info, Start, Status, Stream
 from ensemble.runtime.devices import Devices
@@ -335,7 +336,7 @@ class LaplaceReport(Report):
 
     predicts_at_end = True
 
-    def sections(self, run, timing: Mapping[str, float | None]) -> dict[str, Any]:
+    def sections(self, run) -> ByName:
         """The prior of each member."""
         precisions = run.devices.fetch_members(run.loop.members.state.precision)
         return {"laplace": {"prior_precision": precisions.tolist()}}

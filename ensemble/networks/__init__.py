@@ -25,7 +25,7 @@ network that is trained already, becomes a frozen backbone; only heads on its fe
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -38,6 +38,7 @@ from ensemble.errors import InputError, in_one_line, in_own_code
 from ensemble.network import Network
 from ensemble.networks.linen import LinenNetwork
 from ensemble.networks.packed import Packing
+from ensemble.pytrees import ByName
 
 Factory = Callable[..., Any]
 
@@ -70,7 +71,7 @@ def __getattr__(name: str) -> Any:
 def create(
     model: str | Factory,
     num_outputs: int,
-    settings: Mapping[str, Any] | None = None,
+    settings: ByName | None = None,
     dtype: str = FLOAT32,
     quantiles: np.ndarray | None = None,
     packing: Packing | None = None,
@@ -120,7 +121,7 @@ def create(
     return as_network(made, model)
 
 
-def takes_quantiles(settings: Mapping[str, Any]) -> bool:
+def takes_quantiles(settings: ByName) -> bool:
     """Whether a network with these settings embeds numbers by their quantiles."""
     return bool(settings.get("embedding", NO_EMBEDDING) != NO_EMBEDDING)
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ensemble.network import Network, Traits, Variables
+from ensemble.pytrees import ByName
 
 _NUM_EXAMPLES = 4
 _NUM_DRAWS = 4
@@ -116,7 +117,7 @@ def last_activation(call: Called) -> str:
     return "softmax" if sums_are_one else "sigmoid"
 
 
-def output_layer(network: Network, input_shape: tuple[int, ...]) -> dict[str, Any] | None:
+def output_layer(network: Network, input_shape: tuple[int, ...]) -> ByName | None:
     """The dense layer that makes the outputs.
 
     Args:

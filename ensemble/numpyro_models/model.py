@@ -44,6 +44,7 @@ from ensemble.numpyro_models.sites import (
     rows_of,
     running,
 )
+from ensemble.pytrees import ByName
 from ensemble.sharding import transfer
 from ensemble.sharding.layout import Layout
 from ensemble.storage import npz
@@ -414,7 +415,7 @@ class Model(WithoutExamples):
 
     # The task.
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> ByName:
         """Returns what a checkpoint says of what is sampled, JSON-ready."""
         return {"name": self.name, "fingerprint": self._fingerprint, "num_examples": {}}
 
@@ -565,7 +566,7 @@ def load(model: str, data: str) -> Model:
     return Model(function, (), arguments, f"model {name!r}")
 
 
-def _read_arguments(path: pathlib.Path) -> dict[str, Any]:
+def _read_arguments(path: pathlib.Path) -> ByName:
     """Reads arguments by name; lists of numbers become arrays, whole numbers stay numbers."""
     if path.suffix == ".npz":
         arrays = npz.read_arrays(path, max_bytes())

@@ -12,6 +12,7 @@ from ensemble.draws import diagnostics
 from ensemble.draws.store import LOG_DENSITY, Draws, is_diagnostic
 from ensemble.errors import plural
 from ensemble.notes import note
+from ensemble.pytrees import ByName
 from ensemble.report import charts, plots
 from ensemble.report.findings import Finding
 from ensemble.report.sections import DIVERGENT, MODES, Section, grid
@@ -46,7 +47,7 @@ class SiteResults(NamedTuple):
     """
 
     found: diagnostics.Diagnostics
-    sections: dict[str, Any]
+    sections: ByName
     charts: list[Chart]
     inference_data: Any
 
@@ -176,7 +177,7 @@ def _row(values: np.ndarray, found: Any) -> dict[str, float]:
     }
 
 
-def loo(log_likelihood: Arrays, scalars: Arrays) -> dict[str, dict[str, Any]]:
+def loo(log_likelihood: Arrays, scalars: Arrays) -> dict[str, ByName]:
     """Returns `diagnostics.loo` of each observed variable.
 
     What is masked, and is 0 in every draw, is no observation.
@@ -204,7 +205,7 @@ def loo(log_likelihood: Arrays, scalars: Arrays) -> dict[str, dict[str, Any]]:
 # The report.
 
 
-def _contents(report: Mapping[str, Any]) -> list[str]:
+def _contents(report: ByName) -> list[str]:
     """Returns the table of a model's variables, and the LOO of its observations."""
     sites = report["sites"]
     rows = [
@@ -225,7 +226,7 @@ def _contents(report: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _findings(results: Mapping[str, Any]) -> list[Finding]:
+def _findings(results: ByName) -> list[Finding]:
     """Returns observations that LOO cannot judge."""
     return [
         Finding(
@@ -240,7 +241,7 @@ def _findings(results: Mapping[str, Any]) -> list[Finding]:
     ]
 
 
-def _remedy(results: Mapping[str, Any], fault: str) -> str:
+def _remedy(results: ByName, fault: str) -> str:
     """Returns what helps a model where a network needs something else."""
     if fault == MODES:
         return (
@@ -257,4 +258,4 @@ def _remedy(results: Mapping[str, Any], fault: str) -> str:
     return f"The worst is {results['posterior']['rhat_worst']}: {remedy}."
 
 
-SECTION = Section("sites", _contents, stands_alone=True, findings=_findings, remedy=_remedy)
+SECTION = Section(_contents, stands_alone=True, findings=_findings, remedy=_remedy)

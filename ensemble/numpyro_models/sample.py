@@ -12,6 +12,7 @@ import numpy as np
 from ensemble.config import checked, flatten
 from ensemble.configs import numpyro_nuts
 from ensemble.errors import InputError, shown
+from ensemble.pytrees import ByName
 from ensemble.report.training import as_text
 from ensemble.run.loop import run
 
@@ -32,7 +33,7 @@ class Samples:
         workdir: where the run lives; None where nothing was kept.
     """
 
-    report: Mapping[str, Any]
+    report: ByName
     data: Any
     workdir: str | None
 

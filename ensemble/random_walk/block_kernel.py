@@ -25,6 +25,7 @@ import numpy as np
 from jax import Array, lax
 
 from ensemble.methods.threefry import threefry
+from ensemble.pytrees import ByName
 from ensemble.random_walk.densities import LogDensityFn, fast_log2
 
 DRAWS_PER_BODY = 8
@@ -304,7 +305,7 @@ def _compute_once(logdensity_fn: LogDensityFn, always: Array) -> LogDensityFn:
     return lambda positions: lax.platform_dependent(positions, cpu=on_cpu, default=logdensity_fn)
 
 
-def compiler_options(platform: str) -> dict[str, Any]:
+def compiler_options(platform: str) -> ByName:
     """Chooses vectors of 512 bits if a CPU has them: XLA's default is 256, and these loops gain."""
     cpuinfo = pathlib.Path("/proc/cpuinfo")
     if platform == "cpu" and cpuinfo.exists() and " avx512f " in cpuinfo.read_text():

@@ -16,6 +16,7 @@ import numpy as np
 
 from ensemble.config.builtin import DENSITIES
 from ensemble.errors import InputError, TrainingError
+from ensemble.pytrees import ByName
 from ensemble.random_walk.densities import Density
 from ensemble.random_walk.summary import MAX_RHAT, SHARES, summarise
 from ensemble.random_walk.walker import Walker
@@ -52,7 +53,7 @@ class DensityTask(WithoutExamples):
     density: Density
     num_train_examples: int = 0
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> ByName:
         """Returns what a checkpoint says of what is sampled, JSON-ready.
 
         The fingerprint has, roughly, its values: another function is another density.
@@ -113,7 +114,7 @@ class WalkReport(Report):
         """Moments, and convergence."""
         if not run.loop.step:
             return {}
-        section = self.sections(run, run.clock.timing())["posterior"]
+        section = self.sections(run)["posterior"]
         scalars = {name: section[name] for name in _WATCHED}
         for name in ("mean", "variance"):
             scalars |= {f"{name}_{d:02d}": one for d, one in enumerate(section[name][:_MAX_SHOWN])}
@@ -138,7 +139,7 @@ class WalkReport(Report):
         is_enough = scalars.get("posterior/ess_min", 0) > goal.ess and any(goal.values())
         return is_enough and max(found) < (goal.r_hat or MAX_RHAT)
 
-    def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
+    def sections(self, run: Any) -> ByName:
         """`posterior`, with moments, errors and quantiles [D]."""
         walker = run.algorithm.programs
         host = walker.to_host(run.loop.members.state)
@@ -152,7 +153,7 @@ class WalkReport(Report):
                 "config.sampler.step_size, or start where the density is not zero"
             )
         summary = summarise(host, num_draws, walker.num_superchains)
-        rate = timing["member_examples_per_second"]
+        rate = run.clock.timing()["member_examples_per_second"]
         ess_min = float(np.min(summary["ess"]))
         moments = ("mean", "mcse_mean", "variance", "mcse_variance", "ess")
         section = {

@@ -7,7 +7,6 @@ superchains are independent: the larger of the two errors is the one that is rep
 sample size follows from it.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import scipy
 from numpy.typing import NDArray
 
 from ensemble.errors import plural
+from ensemble.pytrees import ByName
 from ensemble.random_walk.block_kernel import segment_length
 from ensemble.report.sections import Section, grid
 
@@ -113,7 +113,7 @@ def _ratio(firsts: NDArray, squares: NDArray, num_draws: float, num_groups: int)
     return num_groups * _error_of_groups(means, num_groups) ** 2 / within
 
 
-def _contents(report: Mapping[str, Any]) -> list[str]:
+def _contents(report: ByName) -> list[str]:
     """The moments of the density with their intervals, a dimension per line, and their worth."""
     posterior = report["posterior"]
     rhat = np.maximum(posterior["rhat_max"], posterior["nested_rhat_max"])
@@ -142,4 +142,4 @@ def _contents(report: Mapping[str, Any]) -> list[str]:
     return [table, "", text]
 
 
-SECTION = Section("num_total_samples", _contents, stands_alone=True)
+SECTION = Section(_contents, stands_alone=True)

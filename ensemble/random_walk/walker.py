@@ -8,7 +8,6 @@ sums, and `summary.py` for what they say.
 import functools
 import itertools
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +18,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from numpy.typing import NDArray
 
 from ensemble.errors import InputError
+from ensemble.pytrees import ByName
 from ensemble.random_walk.block_kernel import (
     NUM_SEGMENTS,
     Chains,
@@ -179,11 +179,11 @@ class Walker:
         """The position of one chain."""
         return {"position": jax.ShapeDtypeStruct((self.density.num_dims,), np.float32)}
 
-    def saved(self, members: Members) -> dict[str, Any]:
+    def saved(self, members: Members) -> ByName:
         """Fetches what a checkpoint holds."""
         return flatten_dict(to_state_dict(self.to_host(members.state)), sep="/")
 
-    def restored(self, arrays: Mapping[str, Any]) -> Members:
+    def restored(self, arrays: ByName) -> Members:
         """The inverse of `saved`, on any devices."""
         host = from_state_dict(_TEMPLATE, unflatten_dict(dict(arrays), sep="/"))
         return _members(self._to_devices(jax.tree.map(np.asarray, host)))

@@ -13,7 +13,6 @@ times items.
 
 import dataclasses
 import functools
-from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,6 +34,7 @@ from ensemble.methods.log_density import make_log_density, sum_of_examples
 from ensemble.methods.start import find_map
 from ensemble.network import Variables
 from ensemble.priors import parse_prior
+from ensemble.pytrees import ByName
 from ensemble.recommendation import likelihood, scores
 from ensemble.recommendation.dataset import RATINGS
 from ensemble.sharding.chainwise import with_own_gradient
@@ -128,7 +128,7 @@ class Factorisation(Supervised):
         return find_map(simple, make_log_density(simple, train, mesh))
 
     @functools.cached_property
-    def popularity(self) -> dict[str, Any]:
+    def popularity(self) -> ByName:
         """Parameters of the model for which all users are alike, without factors.
 
         The probability of watching an item is (watched + 1) / (known + 2), by Laplace's rule of
@@ -213,7 +213,7 @@ class Factorisation(Supervised):
         # Every process finds the biases, as it finds the MAP.
         biases = self.biases(mesh)
 
-        def sections(draws: Any, maximum: Any) -> dict[str, Any]:
+        def sections(draws: Any, maximum: Any) -> ByName:
             held_out = {"posterior": scores.score(self, draws)}
             models = {"map": maximum, "biases": biases, "popularity": self.popularity}
             for name, params in models.items():
@@ -258,9 +258,7 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> Factorisation:
     return Factorisation(dataset, network, found, priors)
 
 
-def restore(
-    config: Mapping[str, Any], description: Mapping[str, Any], params: Any
-) -> Factorisation:
+def restore(config: ByName, description: ByName, params: Any) -> Factorisation:
     """Makes the task of a workdir, to predict with; the arguments are `supervised.restore`'s."""
     found: Any = from_dict(config["likelihood"], description)
     shape = params["user_bias"].shape[1], params["movie_bias"].shape[1]

@@ -15,6 +15,7 @@ from ensemble.data.catalogue import load
 from ensemble.data.source import Request, check_same_data
 from ensemble.errors import InputError, shown
 from ensemble.priors import parse_prior, sample_prior
+from ensemble.pytrees import ByName
 from ensemble.recommendation.dataset import FRAME, RATINGS, InteractionDataset, given_interactions
 from ensemble.recommendation.likelihood import USERS, outputs_of
 from ensemble.recommendation.scores import NUM_RECOMMENDED, of_users
@@ -65,7 +66,7 @@ class ItemPrediction:
         seen = f"User {shown(self.user)} has seen {self.num_seen:,} items."
         return "\n".join([*self.notes, seen, "", table])
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> ByName:
         """The same, JSON-ready."""
         found = {**vars(self), "recommendations": self.table.to_dict("records")}
         del found["table"]

@@ -1,7 +1,6 @@
 """Scores of draws of a factorisation next to simpler models, on held-out watches or ratings."""
 
 import functools
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensemble.metrics.ranking import auroc
+from ensemble.pytrees import ByName
 from ensemble.recommendation.likelihood import USERS, outputs_of
 from ensemble.report.sections import Section, grid
 
@@ -17,7 +17,7 @@ NUM_RECOMMENDED = 20
 _USERS_PER_BLOCK = 256
 
 
-def of_users(draws: Any, users: slice) -> dict[str, Any]:
+def of_users(draws: Any, users: slice) -> ByName:
     """Draws [K, ...] of the parameters of all items and of some users alone."""
     return {**draws, **{name: draws[name][:, users] for name in USERS}}
 
@@ -108,11 +108,11 @@ def recalls(best: NDArray, relevant: NDArray) -> NDArray[np.float64]:
 _TITLES = {"log_likelihood": "nats", "auc": "AUC", "recall_at_20": "recall@20", "rmse": "RMSE"}
 
 
-def _contents(report: Mapping[str, Any]) -> list[str]:
+def _contents(report: ByName) -> list[str]:
     """Shows the draws that were kept next to simpler models, by the pairs that were held out."""
     found = report["recommendation"]["held_out"]
     rows = [[model, *(f"{one:.4f}" for one in found[model].values())] for model in found]
     return ["", grid(["held out", *(_TITLES[name] for name in found["posterior"])], rows)]
 
 
-SECTION = Section("recommendation", _contents)
+SECTION = Section(_contents)

@@ -1,4 +1,4 @@
-"""Parts of results that only some runs have: distillation, walks, models, recommendations."""
+"""Parts of results that only some runs have: walks, models, recommendations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ensemble.config.pieces import resolve
-from ensemble.errors import aligned, plural
+from ensemble.errors import aligned
 
 Results = Mapping[str, Any]
 """Content of results.json."""
@@ -17,12 +17,12 @@ DIVERGENT = "divergent"
 """Faults of chains: they mix slowly, stay in modes of their own, or have divergent draws."""
 
 _SECTIONS = {
-    "distillation": "ensemble.report.sections:DISTILLATION",
     "recommendation": "ensemble.recommendation.scores:SECTION",
     "sites": "ensemble.numpyro_models.results:SECTION",
     "num_total_samples": "ensemble.random_walk.summary:SECTION",
 }
-"""Sections by their keys; an application's is imported for its own results alone."""
+"""Sections by the keys of results.json, or of its `posterior`, that bring them; an application's is
+imported for its own results alone."""
 
 
 def grid(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -35,7 +35,6 @@ class Section(NamedTuple):
     """A part of some results, and how it is shown.
 
     Attributes:
-        key: Key of results.json or of its `posterior`; results that have it have this section.
         contents: Returns the tables and lines that follow the metrics.
         stands_alone: If True, they replace the metrics.
         findings: Returns signs of a mistake.
@@ -43,7 +42,6 @@ class Section(NamedTuple):
             chains with this fault, as a sentence. Empty: what helps networks.
     """
 
-    key: str
     contents: Any
     stands_alone: bool = False
     findings: Any = lambda results: []
@@ -54,14 +52,3 @@ def sections_of(results: Results) -> list[Section]:
     """The sections that results have."""
     keys = {*results, *(results.get("posterior") or ())}
     return [resolve(place) for key, place in _SECTIONS.items() if key in keys]
-
-
-def _distilled(results: Results) -> list[str]:
-    """The speed of the student and of the ensemble that it has learned from."""
-    found = results["distillation"]
-    networks = plural(found["teacher"]["num_networks"], "network")
-    speed = f"{found['speedup']:.1f} times as fast as its teacher, {networks}"
-    return ["", f"The student is {speed}. To compare scores: ensemble evaluate --compare=TEACHER"]
-
-
-DISTILLATION = Section("distillation", _distilled)

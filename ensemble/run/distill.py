@@ -26,7 +26,7 @@ def distill(
     *,
     show_progress: bool = True,
 ) -> TrainResult:
-    """Trains one network to predict what an ensemble predicts, and lays it beside that.
+    """Trains one network to predict what an ensemble predicts.
 
     Args:
         teacher: workdir of the ensemble, which is not changed.
@@ -37,7 +37,7 @@ def distill(
         show_progress: as of `train`.
 
     Returns:
-        As of `train`. The report's entry `distillation` has the scores, sizes and speeds of both.
+        As of `train`.
 
     Raises:
         InputError: as of `train`, or the teacher is no workdir with an ensemble.

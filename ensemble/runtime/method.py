@@ -113,7 +113,7 @@ class Report:
     def judge(self, run: Run) -> None:
         """Marks members as failed that can be told only in the end."""
 
-    def sections(self, run: Run, timing: Any) -> ByName:
+    def sections(self, run: Run) -> ByName:
         """Entries of results.json beside the scores; every process asks, the main one's count."""
         return {}
 

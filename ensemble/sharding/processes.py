@@ -13,7 +13,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -22,6 +22,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from ensemble.errors import InputError, ProcessLostError, StorageError, logger
+from ensemble.pytrees import ByName
 
 HEARTBEAT_SECONDS = 30
 """After so long without a sign of life of one process JAX aborts the others."""
@@ -44,7 +45,7 @@ def start(
     coordinator_address: str | None,
     num_processes: int | None,
     process_id: int | None,
-    settings: Mapping[str, Any],
+    settings: ByName,
     initialization_timeout: float = 50,
     progress_timeout: float = _progress_timeout,
 ) -> None:

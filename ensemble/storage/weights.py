@@ -1,6 +1,6 @@
 """Weights of networks in files of anybody: npz and safetensors, arrays by name."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 import ml_dtypes
@@ -8,13 +8,14 @@ import numpy as np
 from etils import epath
 
 from ensemble.errors import InputError, in_one_line, listed
+from ensemble.pytrees import ByName
 from ensemble.storage.memory import memory_bytes
 from ensemble.storage.npz import Arrays, read_arrays
 
 
 def fitting(
     found: Arrays,
-    shapes: Mapping[str, Any],
+    shapes: ByName,
     names: Collection[str],
     what: str,
     model: str,

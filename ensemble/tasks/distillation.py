@@ -8,7 +8,6 @@ training points it is less certain. Labels are used for training metrics alone.
 
 import dataclasses
 import functools
-import time
 from typing import Any
 
 import numpy as np
@@ -29,8 +28,6 @@ from ensemble.tasks.supervised import OWN, Supervised
 MAX_NETWORKS = 64
 """Most networks of a teacher, which all predict every batch: of more, such as a posterior's draws,
 so many at even distances stand for all."""
-_NUM_TIMED = 1024  # Examples.
-_NUM_ROUNDS = 6  # Of which the first compiles.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,22 +75,6 @@ class Distilled(Supervised):
         own = variables["params"][OWN] if self._has_own else {}
         likelihood: Any = self.likelihood  # Which `create` has checked.
         return likelihood.expected_log_prob(own, aux.outputs, self.teach(inputs)), aux
-
-    def compared(self, student: Any) -> ByName:
-        """Compares the speed of a student, an `Ensemble`, with that of its teacher."""
-        inputs = self.dataset.read("train", slice(0, _NUM_TIMED)).inputs
-        inputs = np.resize(inputs, (_NUM_TIMED, *inputs.shape[1:]))
-
-        def seconds(one: Any) -> float:
-            began = time.perf_counter()
-            one.of_inputs(inputs)
-            return time.perf_counter() - began
-
-        # In turn, so that other work meets both alike.
-        rounds = [[seconds(self.teacher), seconds(student)] for _ in range(_NUM_ROUNDS)]
-        of_teacher, of_student = np.min(rounds[1:], axis=0).tolist()
-        sizes = {"num_networks": self.teacher.fitted.num_sets}
-        return {"distillation": {"teacher": sizes, "speedup": of_teacher / of_student}}
 
     @functools.cached_property
     def teach(self) -> Function:

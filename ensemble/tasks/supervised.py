@@ -102,10 +102,6 @@ class Supervised:
         """
         return 1
 
-    def compared(self, ensemble: Any) -> ByName:
-        """Entries of results.json that lay the result, an `Ensemble`, beside another."""
-        return {}
-
     def draw_report(self, mesh: Mesh) -> DrawSections | None:
         """What the report says of a sample of the posterior beside scores.
 

@@ -44,7 +44,7 @@ class MethodComparison(dict[str, Any]):
         return "\n\n".join([grid(titles, [*map(_cells, rows)]), *failed, self["recommendation"]])
 
 
-def _cells(row: Mapping[str, Any]) -> list[str]:
+def _cells(row: Keys) -> list[str]:
     """A line of the table."""
     scores = ["-", "failed", "", ""]
     if details := row["details"]:
@@ -106,7 +106,7 @@ def compare_methods(
     return MethodComparison(rows=rows, recommendation=line)
 
 
-def _network(config: Mapping[str, Any], data) -> dict[str, Any]:
+def _network(config, data) -> Keys:
     """The configuration of one network, flat.
 
     Raises:
@@ -118,7 +118,7 @@ def _network(config: Mapping[str, Any], data) -> dict[str, Any]:
     return dict(build({**values, **UNWATCHED}, single).values)
 
 
-def settings_of(family: str, config: Keys, steps: int, times: int) -> dict[str, Any]:
+def settings_of(family: str, config: Keys, steps: int, times: int) -> Keys:
     """Returns the keys with which a family spends the steps of some networks.
 
     Args:
@@ -133,10 +133,10 @@ def settings_of(family: str, config: Keys, steps: int, times: int) -> dict[str, 
     several["swag"] = times
     number = several.get(family, max(1, times // 2))  # The others bear twice the length.
     length = max(1, steps * times // number)
-    keys: dict[str, Any] = {"method": "deep_ensemble" if family == SINGLE else family}
+    keys: Keys = {"method": "deep_ensemble" if family == SINGLE else family}
     if family == "sghmc":
         return {**keys, "num_chains": number, **_cyclical(config, length)}
-    own: dict[str, dict[str, Any]] = {
+    own: dict[str, Keys] = {
         "kfold_bagging": {
             "kfold_bagging.folds": number,
             "early_stopping_epochs": config.get("early_stopping_epochs") or 40,
@@ -149,7 +149,7 @@ def settings_of(family: str, config: Keys, steps: int, times: int) -> dict[str, 
     return keys | own.get(family, {})
 
 
-def _cyclical(config: Mapping[str, Any], steps: int) -> dict[str, Any]:
+def _cyclical(config: Keys, steps: int) -> Keys:
     """One cycle, which descends like networks by plain gradients."""
     draws = min(20, max(1, steps // 2))
     apart = max(1, (steps - steps // 4) // draws)
@@ -182,7 +182,7 @@ def _run(trials: Trials, family: str, times: int) -> Trial | None:
     return trial
 
 
-def _score(out: Workdir, report: Mapping[str, Any]) -> tuple[float, Mapping[str, Any]]:
+def _score(out: Workdir, report: Keys) -> tuple[float, Keys]:
     """The validation score of a run, its CRPS or else its NLL, and its score of the test split.
 
     Raises:

@@ -29,6 +29,7 @@ from ensemble.configs import tabular
 from ensemble.data.batches import SEARCH_STREAM, seeded_generator
 from ensemble.errors import InputError, TrainingError, plural
 from ensemble.predictor import ensemble_of
+from ensemble.pytrees import ByName
 from ensemble.report.evaluated_run import EvaluatedRun
 from ensemble.report.sections import grid
 from ensemble.run.progress import duration
@@ -154,7 +155,7 @@ def search(
     return result
 
 
-def _try(trials: Trials, given: Mapping[str, Any]) -> None:
+def _try(trials: Trials, given: ByName) -> None:
     """Tries what is proposed until the time is over, nothing is left, or all fails."""
     proposed = proposals(trials.config["seed"], trials.config["num_epochs"], given)
     score, last = functools.partial(_loss, trials), None
@@ -169,9 +170,7 @@ def _try(trials: Trials, given: Mapping[str, Any]) -> None:
         last = math.inf if trial.score is None else trial.score
 
 
-def _loss(
-    trials: Trials, out: Workdir, report: Mapping[str, Any]
-) -> tuple[float, Mapping[str, Any]]:
+def _loss(trials: Trials, out: Workdir, report: ByName) -> tuple[float, ByName]:
     """The mean loss of a run, on the rows that the first run holds out.
 
     Raises:

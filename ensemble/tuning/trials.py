@@ -15,7 +15,7 @@ import re
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -41,7 +41,7 @@ seconds of a trial compile, and cannot be cut short."""
 UNWATCHED = {"eval_every_epochs": 10**9}
 """Keys by which a trial is evaluated at its end alone."""
 
-Keys = Mapping[str, Any]
+Keys = dict[str, Any]
 """Keys of a configuration, flat, or other entries by name."""
 Score = Callable[[Workdir, Keys], tuple[float, Keys]]
 """Returns the score of a finished run, lower is better, and details, from its results.json."""

@@ -24,6 +24,7 @@ from ensemble.data.splitting import POOL, SPLITS, digest_examples, split_of
 from ensemble.data.tables import is_table, read_table
 from ensemble.errors import InputError, in_one_line, quoted
 from ensemble.notes import note
+from ensemble.pytrees import ByName
 from ensemble.storage.memory import max_bytes
 
 _FEW = 20  # Different texts that are always categories; of more, half the rows may differ.
@@ -86,7 +87,7 @@ Columns = Mapping[str, Column]
 """Columns of one length by their names."""
 
 
-def named(columns: Mapping[str, Any], name: str, what: str, who: str) -> Any:
+def named(columns: Any, name: str, what: str, who: str) -> Any:
     """Returns a column.
 
     Args:
@@ -435,9 +436,7 @@ def rows_of_files(name: str) -> Columns:
     return next(parts[part] for part in ("test", POOL, "train") if part in parts)
 
 
-def read_if_table(
-    paths: Sequence[str], keep: Sequence[str] = ()
-) -> tuple[Mapping[str, Any], dict[str, Any]] | None:
+def read_if_table(paths: Sequence[str], keep: Sequence[str] = ()) -> tuple[ByName, ByName] | None:
     """Reads a file, where it is one of a table by its name; else None.
 
     Args:
@@ -467,7 +466,7 @@ def read_if_table(
     return table, kept
 
 
-def _read(form: str, file: Path) -> Mapping[str, Any]:
+def _read(form: str, file: Path) -> ByName:
     """The columns of a file: of CSV, whose texts may be anything, of no kind; else of Arrow."""
     what = f"{form}:{file}"
     with reading(what):

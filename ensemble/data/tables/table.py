@@ -35,6 +35,7 @@ from ensemble.data.tables.columns import (
 )
 from ensemble.errors import InputError, aligned, listed, shown
 from ensemble.notes import note
+from ensemble.pytrees import ByName
 
 PERIODS = (365.2425, 7.0, 1.0)
 """Days of the year, of the week and the time of the day after which dates are alike."""
@@ -58,10 +59,10 @@ class TableForm:
             `decimal` mark of the file, and texts that are `missing` values.
     """
 
-    content: dict[str, Any]
+    content: ByName
 
     @property
-    def _learned(self) -> list[dict[str, Any]]:
+    def _learned(self) -> list[ByName]:
         """The columns that become inputs."""
         return [one for one in self.content["columns"] if one["kind"] != "drop"]
 
@@ -174,7 +175,7 @@ def fit(columns: Columns, what: str, request: Request, decimal: str = "") -> Tab
 
 
 @np.errstate(all="ignore")  # What overflows is refused when it becomes an input.
-def _fitted(column: Column) -> dict[str, Any]:
+def _fitted(column: Column) -> ByName:
     """What becomes of one column."""
     kind = column.kind
     values = column.values
