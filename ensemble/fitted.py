@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from numpy.typing import NDArray
 
 from ensemble import pytrees
@@ -23,14 +24,14 @@ WIDTH = "width"
 """The entry of a set by whose `factor` [] its predictions are wider than the outputs say."""
 
 
-Predict = Callable[[Any, Any, Any, jax.Array], Arrays]
+Predict = Callable[[Any, Any, Any, Array], Arrays]
 """`(task, a set, number of a pass, raw inputs [B, ...]) -> arrays [B, ...]` of one estimator.
 
 The task is a `Supervised`. It is a function of a module, and pure: it can be pickled, compiled and
 exported."""
 
 
-def predict_plainly(task, one, number, inputs: jax.Array) -> Arrays:
+def predict_plainly(task, one, number, inputs: Array) -> Arrays:
     """Predictions of a set of variables without noise: there is one pass."""
     return task.predict(one, inputs)
 
@@ -42,7 +43,7 @@ def apart(predicted: Arrays, num_each: int) -> Arrays:
     return {name: jnp.moveaxis(leaf, 1, 0) for name, leaf in predicted.items()}
 
 
-def all_estimators(predict: Predict, task, num_passes: int, sets, inputs: jax.Array) -> Arrays:
+def all_estimators(predict: Predict, task, num_passes: int, sets, inputs: Array) -> Arrays:
     """Predictions by all passes of some sets, in one program.
 
     A loop: the program and its compilation hold one set's, whatever S, and on CPU it runs as fast
@@ -117,6 +118,6 @@ class Fitted:
         member_of = np.searchsorted(chosen, self.member_of[kept])
         return dataclasses.replace(self, sets=pytrees.at(self.sets, kept), member_of=member_of)
 
-    def all_estimators(self, task, inputs: jax.Array) -> Arrays:
+    def all_estimators(self, task, inputs: Array) -> Arrays:
         """Predictions of raw inputs [B, ...], arrays [E, B, ...], in a program with the sets."""
         return all_estimators(self.predict, task, self.num_passes, self.sets, inputs)

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax.training import train_state
+from jax import Array
 
 from ensemble import networks
 from ensemble.likelihoods.classes import Categorical
@@ -33,13 +34,13 @@ class TrainState(train_state.TrainState):
     """
 
     model_state: Any
-    rng_key: jax.Array
-    status: jax.Array
+    rng_key: Array
+    status: Array
 
 
 @functools.partial(jax.pmap, axis_name=ENSEMBLE, static_broadcasted_argnums=(1, 2, 3, 4))
 def _create_train_state(
-    rng_key: jax.Array,
+    rng_key: Array,
     learning_rate: float,
     momentum: float,
     network: Network,
@@ -57,7 +58,7 @@ def _create_train_state(
 
 
 def create_train_state(
-    rng_keys: jax.Array,
+    rng_keys: Array,
     learning_rate: float,
     momentum: float,
     model: nn.Module | Network | None = None,
@@ -82,9 +83,7 @@ def create_train_state(
 
 
 @functools.partial(jax.pmap, axis_name=ENSEMBLE)
-def apply_model(
-    state: TrainState, images: jax.Array, labels: jax.Array
-) -> tuple[Any, jax.Array, jax.Array]:
+def apply_model(state: TrainState, images: Array, labels: Array) -> tuple[Any, Array, Array]:
     """Computes gradients, each member's mean loss, and the accuracy of the mean of softmax.
 
     Args:
@@ -98,8 +97,8 @@ def apply_model(
     """
 
     def objective(
-        variables: Variables, images: jax.Array, labels: jax.Array, rng_key: jax.Array
-    ) -> tuple[jax.Array, Aux]:
+        variables: Variables, images: Array, labels: Array, rng_key: Array
+    ) -> tuple[Array, Aux]:
         outputs, model_state = state.apply_fn(variables, images, True, rng_key)
         logits = widened(outputs)
         classes = Categorical([str(k) for k in range(logits.shape[-1])])

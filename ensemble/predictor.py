@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 from etils import epath
+from numpy.typing import NDArray
 
 from ensemble import pytrees
 from ensemble.config.pieces import trusting
@@ -53,7 +54,7 @@ class Ensemble:
     parts: Sequence[Part]
     members: Sequence[int]
     num_devices: int | None = None
-    weights: np.ndarray | None = None
+    weights: NDArray | None = None
     scale: float | None = None
     abstention: Abstention | None = None
     identity: str = "unknown"
@@ -130,7 +131,7 @@ class Ensemble:
         table = self.dataset.table
         return self.of_inputs(inputs if table is None else table.encode(inputs))
 
-    def of_inputs(self, inputs: np.ndarray) -> Predictive:
+    def of_inputs(self, inputs: NDArray) -> Predictive:
         """Predicts inputs [N, ...] as the source reads them: features, if the data are a table.
 
         Raises:
@@ -175,7 +176,7 @@ class Ensemble:
             return Sliced(len(inputs), lambda where: self._checked(inputs[where]))
         return self._checked(inputs)
 
-    def _checked(self, given: np.ndarray) -> np.ndarray:
+    def _checked(self, given: NDArray) -> NDArray:
         dataset = self.dataset
         shape = dataset.input_shape
         inputs = in_form(np.asarray(given), shape)
@@ -200,7 +201,7 @@ class Ensemble:
 
 
 def together(
-    each: Sequence[Predictive], weights: np.ndarray | None, likelihood: Likelihood
+    each: Sequence[Predictive], weights: NDArray | None, likelihood: Likelihood
 ) -> Predictive:
     """Predictions of the same inputs by the members of several runs.
 
@@ -213,7 +214,7 @@ def together(
         return dataclasses.replace(each[0], weights=weights)
     names = set[str]().union(*(one.arrays for one in each))
     parts: list[Arrays] = []
-    member_of: list[np.ndarray] = []
+    member_of: list[NDArray] = []
     for one in each:
         own = one.arrays
         if own.keys() != names:  # In other runs several samples of a member are pooled to one.

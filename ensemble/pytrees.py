@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 ByName = dict[str, Any]
 """Values by name."""
@@ -36,12 +37,12 @@ def where(condition: Any, new: Any, old: Any) -> Any:
     return jax.tree.map(lambda one, other: jnp.where(condition, one, other), new, old)
 
 
-def keys_of(key: jax.Array, numbers: Any) -> jax.Array:
+def keys_of(key: Array, numbers: Any) -> Array:
     """Folds one key with numbers [N], each for itself."""
     return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
 
 
-def standard_normal(rng_key: jax.Array, shapes: Any) -> Any:
+def standard_normal(rng_key: Array, shapes: Any) -> Any:
     """Draws a tree of independent standard normal variables."""
     leaves, structure = jax.tree.flatten(shapes)
     keys = jax.random.split(rng_key, len(leaves))

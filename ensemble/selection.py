@@ -23,15 +23,14 @@ from ensemble.predictor import together
 from ensemble.pytrees import ByName
 from ensemble.report.evaluated_run import EvaluatedRun
 from ensemble.report.evaluation import Evaluation
-from ensemble.storage.paths import is_remote
+from ensemble.storage.files import is_remote
 from ensemble.storage.predictions import (
     HELD_OUT,
     read_held_out,
     read_predictions,
     write_predictions,
 )
-from ensemble.storage.trials import purpose_of
-from ensemble.storage.workdir import Workdir
+from ensemble.storage.workdir import Workdir, purpose_of
 
 SELECT_BY = ("validation", HELD_OUT)
 """`held_out` selects whole runs by the training rows that members of `kfold_bagging` hold out."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags, check_consistent_length, check_random_state
 from sklearn.utils.class_weight import compute_class_weight
@@ -119,7 +119,7 @@ class Estimator(BaseEstimator):
         self.report_ = result.report
         self.predictor_: Ensemble = result.predictor.without_examples()
 
-    def _checked(self, X: Any, y: ArrayLike, **of_y: Any) -> tuple[Any, np.ndarray]:
+    def _checked(self, X: Any, y: ArrayLike, **of_y: Any) -> tuple[Any, NDArray]:
         """Inputs, of a data frame its columns, and targets [N], as scikit-learn checks them."""
         # As the module says of JAX.
         from ensemble.data.tables import is_table
@@ -240,7 +240,7 @@ class Estimator(BaseEstimator):
             raise InputError(f"class_weight={weights}: {in_one_line(error)}") from None
 
 
-def _as_learned(inputs: np.ndarray, offset: Any) -> np.ndarray:
+def _as_learned(inputs: NDArray, offset: Any) -> NDArray:
     """Inputs as uint8 or float32, less an offset."""
     if np.any(offset):
         inputs = inputs - offset
@@ -383,7 +383,7 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
         self._decide_by = self.report_["dataset"].get("class_weights")
         return self
 
-    def predict(self, X: ArrayLike) -> np.ndarray:
+    def predict(self, X: ArrayLike) -> NDArray:
         """Returns the most probable label of each example [N]; with `class_weight`, the largest
         product of probability and weight.
 
@@ -396,7 +396,7 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
         labels = p.labels if weights is None else (p.probs * weights).argmax(axis=1)
         return self.classes_[labels]
 
-    def predict_proba(self, X: ArrayLike) -> np.ndarray:
+    def predict_proba(self, X: ArrayLike) -> NDArray:
         """Returns the mean of the members' probabilities [N, C], float64, ordered as `classes_`.
 
         Raises:
@@ -473,9 +473,7 @@ class EnsembleRegressor(RegressorMixin, Estimator):
         self._train({"train_inputs": inputs, "train_targets": targets}, sample_weight)
         return self
 
-    def predict(
-        self, X: ArrayLike, return_std: bool = False
-    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+    def predict(self, X: ArrayLike, return_std: bool = False) -> NDArray | tuple[NDArray, NDArray]:
         """Returns the mean of the mixture of members for each example, [N] or [N, D] float64.
 
         With `likelihood='quantiles'`, which have no mean, it is the median.
@@ -492,7 +490,7 @@ class EnsembleRegressor(RegressorMixin, Estimator):
         found: Any = self.predict_uncertainty(X)
         return (found.point, found.std) if return_std else found.point
 
-    def predict_quantiles(self, X: ArrayLike, levels: Sequence[float]) -> np.ndarray:
+    def predict_quantiles(self, X: ArrayLike, levels: Sequence[float]) -> NDArray:
         """Returns quantiles of the mixture of members, [N, Q] or [N, D, Q], in the units of y.
 
         Args:
@@ -510,7 +508,7 @@ class EnsembleRegressor(RegressorMixin, Estimator):
         p: Any = self.predict_uncertainty(X)
         return p.quantiles(wanted.astype(np.float64))
 
-    def predict_interval(self, X: ArrayLike, coverage: float = 0.9) -> np.ndarray:
+    def predict_interval(self, X: ArrayLike, coverage: float = 0.9) -> NDArray:
         """Returns the central interval of the mixture, [N, 2] or [N, D, 2], in the units of y.
 
         Args:
@@ -544,7 +542,7 @@ def _of_rows(data: _Data) -> list[str]:
     return [key for key in data if key.startswith("train_") or key == "sample_weight"]
 
 
-def _taken(data: _Data, rows: np.ndarray) -> _Data:
+def _taken(data: _Data, rows: NDArray) -> _Data:
     """What is learned, of some rows; inputs are an array or columns."""
     found = {}
     for key in _of_rows(data):

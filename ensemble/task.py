@@ -18,7 +18,7 @@ from jax import Array
 
 from ensemble.network import Variables
 from ensemble.pytrees import ByName, Function
-from ensemble.sharding.layout import Layout
+from ensemble.sharding.transfer import Layout
 
 if TYPE_CHECKING:
     from jax.sharding import Mesh

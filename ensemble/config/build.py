@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import ml_collections
+from ml_collections import FrozenConfigDict
 
 from ensemble.config import builtin, pieces
 from ensemble.config.builtin import KINDS, WITH_KEYS
@@ -22,7 +23,7 @@ logger = logging.getLogger("ensemble")
 
 Values = dict[str, Any]
 """Keys with values; unless said otherwise flat, as `{"sampler.step_size": 0.1}`."""
-Config = ml_collections.FrozenConfigDict
+Config = FrozenConfigDict
 """Configuration of a run, with all of its keys."""
 _MOST_DIFFERENCES = 6
 
@@ -56,11 +57,11 @@ class Run:
     notes: Sequence[str] = ()
 
     @functools.cached_property
-    def config(self) -> ml_collections.FrozenConfigDict:
+    def config(self) -> FrozenConfigDict:
         """The values as blocks: `config.sampler.step_size`."""
         config = _with_blocks(self.values)
         config.update_from_flattened_dict(dict(self.values))
-        return ml_collections.FrozenConfigDict(config)
+        return FrozenConfigDict(config)
 
 
 def default_config() -> ml_collections.ConfigDict:
@@ -181,7 +182,7 @@ def _broken_rules(run: Run) -> list[str]:
     return lines + [line.format(run.config) for is_broken, line in rules if is_broken(run.config)]
 
 
-def checked(config: Any, overrides: Values | None = None) -> ml_collections.FrozenConfigDict:
+def checked(config: Any, overrides: Values | None = None) -> FrozenConfigDict:
     """The configuration of `build`, whose notes are logged."""
     run = build(config, overrides)
     log_notes(run)
@@ -327,7 +328,7 @@ def settings(kind: str, config: Values) -> Values:
     }
 
 
-def with_defaults(config: Any, cls: type) -> ml_collections.FrozenConfigDict:
+def with_defaults(config: Any, cls: type) -> FrozenConfigDict:
     """A configuration with the keys of a class that it lacks, at their defaults."""
     lacking = {name: one.default for name, one in fields_of(cls).items()}
     return Run({**lacking, **flatten(config)}).config

@@ -34,8 +34,8 @@ from ensemble.data.splitting import POOL
 from ensemble.errors import InputError, in_one_line
 from ensemble.notes import note
 from ensemble.rounding import note_rounding
+from ensemble.storage.files import is_remote
 from ensemble.storage.memory import memory_bytes
-from ensemble.storage.paths import is_remote
 
 WEIGHTS = "sample_weight"
 

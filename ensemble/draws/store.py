@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import jax
 import numpy as np
-from etils import epath
+from etils.epath import Path
 from flax.traverse_util import flatten_dict, unflatten_dict
 from numpy.typing import NDArray
 
@@ -39,10 +39,10 @@ class Draws:
         directory: Local or remote directory, which the first `append` creates.
     """
 
-    def __init__(self, directory: epath.Path):
+    def __init__(self, directory: Path):
         self.directory = directory
         self._manifest = Manifest(directory.parent)
-        self._known: dict[epath.Path, Arrays] | None = None
+        self._known: dict[Path, Arrays] | None = None
 
     @property
     def end(self) -> int:
@@ -194,16 +194,16 @@ class Draws:
     def _path(self, first: int) -> str:
         return self.directory / f"{first:09d}.npz"
 
-    def _files(self) -> list[epath.Path]:
+    def _files(self) -> list[Path]:
         found = self.directory.glob("*.npz") if self.directory.exists() else ()
         return sorted(path for path in found if path.stem.isdigit())
 
-    def _chunks(self) -> dict[epath.Path, Arrays]:
+    def _chunks(self) -> dict[Path, Arrays]:
         if self._known is None:
             self._known = self._read_chunks()
         return self._known
 
-    def _read_chunks(self, end: int | None = None) -> dict[epath.Path, Arrays]:
+    def _read_chunks(self, end: int | None = None) -> dict[Path, Arrays]:
         """Reads all but the positions of the files that follow each other from draw 0.
 
         Args:
@@ -226,7 +226,7 @@ class Draws:
         return chunks
 
 
-def _end(chunks: Mapping[epath.Path, Arrays]) -> int:
+def _end(chunks: Mapping[Path, Arrays]) -> int:
     return max((int(one["range"][1]) for one in chunks.values()), default=0)
 
 

@@ -14,6 +14,7 @@ from blackjax.mcmc.adjusted_mclmc import adjusted_mclmc_proposal
 from blackjax.mcmc.hmc import HMCState
 from blackjax.mcmc.integrators import IntegratorState, isokinetic_mclachlan
 from blackjax.util import generate_unit_vector
+from jax import Array
 
 from ensemble import pytrees
 from ensemble.methods.kernels import (
@@ -74,7 +75,7 @@ def make(settings: Settings, logdensity_fn: LogDensityFn, *_) -> Sampler:
     return windowed(settings, start, transition)
 
 
-def _descend(rng_key: jax.Array, state, step_size: float, logdensity_fn: LogDensityFn):
+def _descend(rng_key: Array, state, step_size: float, logdensity_fn: LogDensityFn):
     """Leads a chain to where the density is, by the dynamics without noise.
 
     Each step must raise the log density or keep the energy. The next one is half as long again
@@ -102,14 +103,14 @@ def _descend(rng_key: jax.Array, state, step_size: float, logdensity_fn: LogDens
     return jax.lax.fori_loop(0, jnp.int32(_DESCENT_STEPS), try_step, begin)[0]
 
 
-def _with_direction(rng_key: jax.Array, state: HMCState) -> IntegratorState:
+def _with_direction(rng_key: Array, state: HMCState) -> IntegratorState:
     """Returns a state that moves into a new direction."""
     return IntegratorState(state[0], generate_unit_vector(rng_key, state[0]), *state[1:])
 
 
 def _accept_or_reject(
-    rng_key: jax.Array, log_acceptance: jax.Array, old, new
-) -> tuple[Any, tuple[jax.Array, jax.Array, jax.Array]]:
+    rng_key: Array, log_acceptance: Array, old, new
+) -> tuple[Any, tuple[Array, Array, Array]]:
     """Applies the rule of Metropolis and Hastings; BlackJAX's hides the energy error."""
     acceptance_rate = jnp.exp(jnp.minimum(log_acceptance, 0))
     is_accepted = jax.random.bernoulli(rng_key, acceptance_rate)

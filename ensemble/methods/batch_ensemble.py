@@ -25,6 +25,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from ensemble import pytrees
 from ensemble.config import Config
@@ -126,7 +127,7 @@ class SharedWeights(Supervised):
 
     # Parameters.
 
-    def init_variables(self, rng_key: jax.Array) -> Variables:
+    def init_variables(self, rng_key: Array) -> Variables:
         """Starts the variables of a member: those of K networks, the first one's where shared."""
         key_factors = jax.random.fold_in(rng_key, _FACTORS)
         key_networks = jax.random.fold_in(rng_key, _NETWORKS)
@@ -148,7 +149,7 @@ class SharedWeights(Supervised):
 
         return {**each, "params": jax.tree.map_with_path(start, each["params"])}
 
-    def log_prior(self, params) -> jax.Array:
+    def log_prior(self, params) -> Array:
         """Returns the mean over estimators of log p(params) up to a constant, nats."""
         of_one = super().log_prior
         if not self.priors:
@@ -160,11 +161,11 @@ class SharedWeights(Supervised):
     def log_likelihood(
         self,
         variables: Variables,
-        inputs: jax.Array,
-        targets: jax.Array,
+        inputs: Array,
+        targets: Array,
         train: bool = False,
-        rng_key: jax.Array | None = None,
-    ) -> tuple[jax.Array, Aux]:
+        rng_key: Array | None = None,
+    ) -> tuple[Array, Aux]:
         """The mean over a member's estimators of log p(target | input, estimator).
 
         Args:
@@ -187,9 +188,7 @@ class SharedWeights(Supervised):
         log_probs, predicted, state = self._of_each(one, variables)
         return jnp.mean(log_probs, axis=0), Aux(_examples_first(predicted), state)
 
-    def predict(
-        self, variables: Variables, inputs: jax.Array, rng_key: jax.Array | None = None
-    ) -> Arrays:
+    def predict(self, variables: Variables, inputs: Array, rng_key: Array | None = None) -> Arrays:
         """Predictions [B, K, ...] by the estimators of one member for raw inputs [B, ...]."""
         of_one = super().predict
         return _examples_first(self._of_each(lambda each, k: of_one(each, inputs), variables))
@@ -234,7 +233,7 @@ class SharedWeights(Supervised):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _with_gradient_times(factor: int, leaf: jax.Array) -> jax.Array:
+def _with_gradient_times(factor: int, leaf: Array) -> Array:
     return leaf
 
 
@@ -275,6 +274,6 @@ def _is_folded(node) -> bool:
     return isinstance(node, Mapping) and any(hasattr(one, "ndim") for one in node.values())
 
 
-def _examples_first(predicted: dict[str, jax.Array]) -> dict[str, jax.Array]:
+def _examples_first(predicted: dict[str, Array]) -> dict[str, Array]:
     """Predictions [B, K, ...], from [K, B, ...]."""
     return {name: jnp.swapaxes(one, 0, 1) for name, one in predicted.items()}

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import ml_collections
 import numpy as np
+from jax import Array
 
 from ensemble import pytrees
 from ensemble.config import trait
@@ -85,7 +86,7 @@ def _traced() -> Iterator[None]:
         yield
 
 
-def _key(member_key: jax.Array) -> jax.Array:
+def _key(member_key: Array) -> Array:
     """Returns the key of a chain's draws; the other half is that of its start."""
     return jax.random.split(member_key)[1]
 
@@ -196,7 +197,7 @@ def _tracked(report: ChainReport, devices: Devices):
     return place_split(*split, devices.mesh, whole_inputs=whole)
 
 
-def _observed(report: ChainReport, info, params, tracked) -> dict[str, jax.Array]:
+def _observed(report: ChainReport, info, params, tracked) -> dict[str, Array]:
     """Returns scalars of a draw: diagnostics, and those of a model or of a split's predictions."""
     scalars = info._asdict()
     task = report.task

@@ -24,7 +24,7 @@ from ensemble.network import Variables, path_name
 from ensemble.runtime.algorithm import WEIGHTS, Start
 from ensemble.runtime.loading import Saved, restore
 from ensemble.storage import weights
-from ensemble.storage.paths import user_path
+from ensemble.storage.files import user_path
 from ensemble.storage.workdir import Workdir
 from ensemble.tasks.supervised import Supervised
 

@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 import scipy.optimize
+from numpy.typing import NDArray
 
 from ensemble import pytrees
 from ensemble.config import Config
@@ -106,19 +107,19 @@ class Folds(NamedTuple):
     """
 
     number: int
-    of_rows: np.ndarray
-    is_shared: np.ndarray
+    of_rows: NDArray
+    is_shared: NDArray
 
-    def is_held_out(self, member: int) -> np.ndarray:
+    def is_held_out(self, member: int) -> NDArray:
         """[N] bool: the rows that a member is held to."""
         after = self.of_rows == (member + 1) % self.number
         return (self.of_rows == member % self.number) | (after & self.is_shared)
 
-    def held_out(self, member: int) -> np.ndarray:
+    def held_out(self, member: int) -> NDArray:
         """The rows that a member is held to, ascending."""
         return np.flatnonzero(self.is_held_out(member))
 
-    def learned(self, member: int) -> np.ndarray:
+    def learned(self, member: int) -> NDArray:
         """The rows that a member learns, ascending."""
         return np.flatnonzero(~self.is_held_out(member))
 
@@ -244,7 +245,7 @@ class Bagging(training.DescentReport):
         later = self.descent._replace(learning_rate=lambda step: schedule(step + trial))
         super().__init__(config, task, later)
 
-    def order(self, epoch: int, member) -> tuple[np.ndarray, np.ndarray]:
+    def order(self, epoch: int, member) -> tuple[NDArray, NDArray]:
         """Numbers of examples and mask [steps, B] of a member, which learns its own rows.
 
         A member with fewer of them than another begins its order again: all take equal steps.
@@ -462,10 +463,10 @@ class Mixtures(NamedTuple):
         likelihood: Likelihood of the targets.
     """
 
-    rows: np.ndarray
+    rows: NDArray
     arrays: Arrays
-    targets: np.ndarray
-    weights: np.ndarray
+    targets: NDArray
+    weights: NDArray
     likelihood: Any
 
     def widened(self, factor) -> Predictive:
@@ -490,11 +491,11 @@ class Mixtures(NamedTuple):
 
 def mixtures(
     number: int,
-    rows: np.ndarray,
-    holds: np.ndarray,
-    arrays: Mapping[str, np.ndarray],
-    targets: np.ndarray,
-    weights: np.ndarray,
+    rows: NDArray,
+    holds: NDArray,
+    arrays: Mapping[str, NDArray],
+    targets: NDArray,
+    weights: NDArray,
     likelihood,
 ) -> Mixtures:
     """Mixes, of each row that so many members or more hold out, what the first of them predict.

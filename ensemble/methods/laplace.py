@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from ensemble import pytrees
@@ -103,21 +104,21 @@ class Diagonal:
         """Parameters, from the eigenvectors' coordinates."""
         return scaled
 
-    def log_det(self, spectrum, precision: jax.Array) -> jax.Array:
+    def log_det(self, spectrum, precision: Array) -> Array:
         """Log determinant of the posterior's precision."""
         return sum(jnp.sum(jnp.log(x + precision)) for x in jax.tree.leaves(spectrum["values"]))
 
-    def draw(self, spectrum, precision: jax.Array, normal):
+    def draw(self, spectrum, precision: Array, normal):
         """A draw around zero, by standard normal numbers."""
         values = spectrum["values"]
         scaled = jax.tree.map(lambda z, leaf: z / jnp.sqrt(leaf + precision), normal, values)
         return self.back(spectrum, scaled)
 
-    def kept(self, spectrum, precision: jax.Array):
+    def kept(self, spectrum, precision: Array):
         """The part of a spectrum that `variances` needs."""
         return spectrum
 
-    def variances(self, spectrum, precision: jax.Array, rows) -> jax.Array:
+    def variances(self, spectrum, precision: Array, rows) -> Array:
         """Variances [R] of the products of rows with the parameters."""
         turned, values = self.turned(spectrum, rows), spectrum["values"]
         shares = jax.tree.map(lambda r, h: r**2 / (h + precision), turned, values)
@@ -218,7 +219,7 @@ class LowRank(Diagonal):
         along = flat @ vectors.T
         return {"along": along, "rest": flat - along @ vectors}
 
-    def draw(self, spectrum, precision: jax.Array, normal):
+    def draw(self, spectrum, precision: Array, normal):
         """A draw of the prior, shrunk along the eigenvectors."""
         flat, restore = ravel_pytree(normal)
         drawn = super().draw(spectrum, precision, self.turned(spectrum, flat[None]))
@@ -253,12 +254,12 @@ class LastLayer(Diagonal):
         """Parameters by the eigenvectors."""
         return spectrum["vectors"] @ scaled.reshape(-1)
 
-    def kept(self, spectrum, precision: jax.Array):
+    def kept(self, spectrum, precision: Array):
         """Covariances `blocks` [K, F', F'] of the parameters of each output."""
         scaled = spectrum["vectors"] / jnp.sqrt(spectrum["values"].reshape(-1) + precision)
         return {"blocks": jnp.einsum("fkp,gkp->kfg", scaled, scaled)}
 
-    def variances(self, spectrum, precision: jax.Array, rows):
+    def variances(self, spectrum, precision: Array, rows):
         """Variances [K] of the outputs, by the features of an example."""
         if "blocks" in spectrum:
             return jnp.einsum("f,kfg,g->k", rows, spectrum["blocks"], rows)
@@ -287,7 +288,7 @@ class LastLayerKronecker(Kronecker):
         right = right / jnp.maximum(jnp.trace(right), _TINY)
         return super().spectrum({**curvature, "right": right})
 
-    def variances(self, spectrum, precision: jax.Array, rows):
+    def variances(self, spectrum, precision: Array, rows):
         """Variances of the outputs [K], by the features of an example."""
         left, right = spectrum["vectors"].values()
         return right**2 @ ((rows @ left) ** 2 @ (1 / (spectrum["values"] + precision)))
@@ -303,13 +304,13 @@ STRUCTURES = {
 """Structures by the values of `config.laplace.structure`."""
 
 
-def _largest(rows: jax.Array, number: int) -> jax.Array:
+def _largest(rows: Array, number: int) -> Array:
     """The largest principal components of rows [R, P], as rows."""
     _, vectors = jnp.linalg.eigh(rows @ rows.T)
     return vectors[:, -number:].T @ rows
 
 
-def _flat(rows) -> jax.Array:
+def _flat(rows) -> Array:
     """Rows [R, P] of all parameters, side by side."""
     return jnp.concatenate([leaf.reshape(len(leaf), -1) for leaf in jax.tree.leaves(rows)], axis=1)
 
@@ -328,7 +329,7 @@ class LaplaceState(NamedTuple):
 
     mean: Variables
     curvature: Any
-    precision: jax.Array
+    precision: Array
 
 
 class LaplaceReport(Report):
@@ -524,7 +525,7 @@ class Approximation:
             names = [path_name(path) for path in (self.task.output_layer or {}).values()]
         return {name: params[name] for name in names}
 
-    def matrices(self, covered: Mapping[str, jax.Array]):
+    def matrices(self, covered: Mapping[str, Array]):
         """Matrices [I, F] of such parameters; those of the last layer are one, the bias below."""
         if self.is_last:
             parts = sorted(covered.values(), key=jnp.ndim, reverse=True)
@@ -534,7 +535,7 @@ class Approximation:
             for name, leaf in covered.items()
         }
 
-    def outputs(self, variables: Variables, matrices, inputs: jax.Array) -> jax.Array:
+    def outputs(self, variables: Variables, matrices, inputs: Array) -> Array:
         """Outputs [B, K] of prepared inputs, by matrices in place of the parameters covered."""
         new = {}
         for name, leaf in self.covered(variables).items():
@@ -549,7 +550,7 @@ class Approximation:
 
     # Curvature.
 
-    def information_root(self, variables: Variables, outputs: jax.Array) -> jax.Array:
+    def information_root(self, variables: Variables, outputs: Array) -> Array:
         """R [R, K], of which R'R is the Fisher information of a target in the outputs [K]."""
         likelihood: Any = self.task.likelihood
 
@@ -566,7 +567,7 @@ class Approximation:
         slopes, roots = jax.jacfwd(parts, has_aux=True)(outputs)
         return roots[:, None] * slopes
 
-    def rows(self, variables: Variables, one: jax.Array, weight=None):
+    def rows(self, variables: Variables, one: Array, weight=None):
         """The rows of one prepared example, as its structure takes them.
 
         Args:
@@ -619,7 +620,7 @@ class Approximation:
         of_member = scanned if self.is_last else in_turn(scanned)
         return of_member(variables, curvature, jnp.asarray(number), (inputs, weights))
 
-    def log_evidence(self, mean: Variables, spectrum, tau: jax.Array) -> jax.Array:
+    def log_evidence(self, mean: Variables, spectrum, tau: Array) -> Array:
         """Log marginal likelihood by a precision of the prior, but for a constant."""
         leaves = jax.tree.leaves(self.covered(mean))
         size, squares = pytrees.size(leaves), sum(jnp.sum(leaf**2) for leaf in leaves)
@@ -627,7 +628,7 @@ class Approximation:
 
     # Predictions.
 
-    def closed(self, variables: Variables, spectrum, precisions, inputs: jax.Array) -> Arrays:
+    def closed(self, variables: Variables, spectrum, precisions, inputs: Array) -> Arrays:
         """Predictions [T, B, ...] of prepared inputs by variances of outputs, without draws.
 
         Logits are divided by sqrt(1 + pi / 8 variance), MacKay's approximation, and the variance of
@@ -674,7 +675,7 @@ class Approximation:
 
 
 @precise
-def predict(name: str, is_closed: bool, task: Supervised, one, number, inputs: jax.Array) -> Arrays:
+def predict(name: str, is_closed: bool, task: Supervised, one, number, inputs: Array) -> Arrays:
     """Predictions by one draw of the parameters, in which the network is linearised.
 
     Or by the variances of its outputs: see `Approximation.closed`.

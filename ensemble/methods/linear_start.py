@@ -11,6 +11,8 @@ import warnings
 import jax
 import numpy as np
 import scipy.optimize
+from jax import Array
+from numpy.typing import NDArray
 
 from ensemble.sharding import processes, signals
 from ensemble.tasks.supervised import Supervised
@@ -34,7 +36,7 @@ def suits(task: Supervised) -> bool:
     return is_known and len(shape) == 1 and shape[0] <= MOST_FEATURES and bool(task.output_layer)
 
 
-def fit(task: Supervised, folds, weights: np.ndarray) -> dict[str, np.ndarray]:
+def fit(task: Supervised, folds, weights: NDArray) -> dict[str, NDArray]:
     """Fits a linear model without the rows of each fold.
 
     Args:
@@ -98,13 +100,13 @@ def _best(family, inputs, targets, weights, folds):
     return kernel, bias
 
 
-def _beside(array: np.ndarray, value: float) -> np.ndarray:
+def _beside(array: NDArray, value: float) -> NDArray:
     """Puts a value behind the last axis, which has one entry."""
     return np.concatenate([array, np.full_like(array, value)], axis=-1)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _log_prob(family, outputs: jax.Array, targets: jax.Array) -> jax.Array:
+def _log_prob(family, outputs: Array, targets: Array) -> Array:
     return family.log_prob(family.init(jax.random.key(0)), outputs, targets)
 
 

@@ -25,10 +25,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 import optax
 from jax import Array
+from ml_collections import FrozenConfigDict
 
 from ensemble import pytrees
 from ensemble.config.builtin import PRIOR
@@ -109,7 +109,7 @@ class Timetable(NamedTuple):
         return (within >= self.num_burn_in) | (self.schedule != "cyclical")
 
 
-def timetable(config: ml_collections.FrozenConfigDict) -> Timetable:
+def timetable(config: FrozenConfigDict) -> Timetable:
     """Returns the timetable of a configuration."""
     return Timetable(**pytrees.without(config.sgmcmc, "preconditioner"), peak=config.learning_rate)
 
@@ -186,7 +186,7 @@ def langevin(
     return optax.GradientTransformation(init, update)
 
 
-def _share_kept(config: ml_collections.FrozenConfigDict):
+def _share_kept(config: FrozenConfigDict):
     """Returns the share of the momentum that a step keeps."""
     return float(config.get("momentum", 0.0))
 
@@ -225,7 +225,7 @@ class LangevinChain(NamedTuple):
     energy: Array
 
 
-def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
+def create(config: FrozenConfigDict, task: Supervised) -> Method:
     """Makes the method of a configuration.
 
     Raises:

@@ -22,7 +22,9 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 import scipy
+from jax import Array
 from jax.flatten_util import ravel_pytree
+from numpy.typing import NDArray
 
 from ensemble import pytrees
 from ensemble.config.builtin import MAP, PRIOR, STARTS, UNIFORM
@@ -82,7 +84,7 @@ def from_params(coordinates: Coordinates | None, params):
         return split_bias(_stretched(scaled, one["directions"], 1 / one["stretch"]), params)
 
 
-def _stretched(z: jax.Array, directions: jax.Array, stretch: jax.Array) -> jax.Array:
+def _stretched(z: Array, directions: Array, stretch: Array) -> Array:
     """Stretches z [R, C] along the directions."""
     along = jnp.tensordot(directions, z, axes=2)
     return z + jnp.tensordot((stretch - 1) * along, directions, axes=1)
@@ -140,7 +142,7 @@ def kronecker(
     return {name: jnp.asarray(array, jnp.float32) for name, array in arrays.items()}
 
 
-def _curvature(blocks: list[np.ndarray], params: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _curvature(blocks: list[NDArray], params: NDArray) -> tuple[NDArray, NDArray]:
     """Returns A [R, R] and F [C, C] of the module's docstring, at params [R, C]."""
     num_rows, num_outputs = params.shape
     moment = np.zeros((num_rows, num_rows))
@@ -155,8 +157,8 @@ def _curvature(blocks: list[np.ndarray], params: np.ndarray) -> tuple[np.ndarray
 
 
 def _least_curvature(
-    blocks: list[np.ndarray], whitened: Coordinates, temperature: float, most: int
-) -> dict[str, np.ndarray]:
+    blocks: list[NDArray], whitened: Coordinates, temperature: float, most: int
+) -> dict[str, NDArray]:
     """Returns `directions` in which the posterior's Hessian in z is least, and their `stretch`.
 
     A few iterations find them well enough: whatever the directions are, the map is what it is.

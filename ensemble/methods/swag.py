@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 import optax
+from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from ensemble import pytrees
@@ -49,9 +50,9 @@ class SWAGState(NamedTuple):
 
     moving: Any
     collections: Any
-    mean: jax.Array
-    squares: jax.Array
-    deviations: jax.Array
+    mean: Array
+    squares: Array
+    deviations: Array
 
 
 class SWAGReport(training.DescentReport):
@@ -176,7 +177,7 @@ def draws_of_iterates(
     return descent._replace(init=init, step=step, parameters=parameters, between=between)
 
 
-def _drawn(now: Now, state: SWAGState, k: jax.Array):
+def _drawn(now: Now, state: SWAGState, k: Array):
     """Parameters of a draw."""
     key = jax.random.fold_in(jax.random.fold_in(now.key, Stream.DRAWS), k)
     params, number = state.moving.variables["params"], len(state.deviations)

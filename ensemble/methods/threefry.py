@@ -45,7 +45,7 @@ def unrolled(rng_key: Array) -> Array:
     return jax.random.wrap_key_data(jax.random.key_data(rng_key), impl=_UNROLLED)
 
 
-def _words(key: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+def _words(key: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
     """Both words of the counters 0, 1, ... of an array, whose sizes are below 2^32."""
     counts = jnp.arange(int(np.prod(shape)), dtype=jnp.uint32).reshape(shape)
     return threefry(key, jnp.uint32(0), counts)

@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 import optax
+from jax import Array
+from ml_collections import FrozenConfigDict
+from numpy.typing import NDArray
 
 from ensemble import pytrees
 from ensemble.config import Config, with_defaults
@@ -32,7 +34,7 @@ from ensemble.storage.memory import device_bytes, memory_bytes
 from ensemble.task import Aux
 from ensemble.tasks.supervised import Supervised
 
-Objective = Callable[..., tuple[jax.Array, Aux]]
+Objective = Callable[..., tuple[Array, Aux]]
 """`(variables, inputs, targets, key) -> (log likelihood [B] in nats, what else there is)`."""
 _BLOCK = 256
 """Validation examples that a member predicts at a time."""
@@ -73,7 +75,7 @@ class DescentReport(Report):
             )
 
 
-def with_own_keys(config: ml_collections.FrozenConfigDict) -> Config:
+def with_own_keys(config: FrozenConfigDict) -> Config:
     """Returns a configuration in which keys of deep ensembles that it lacks have their defaults."""
     return with_defaults(config, DeepEnsemble)
 
@@ -90,7 +92,7 @@ class Epochs(NamedTuple):
     batch_size: int
 
     @classmethod
-    def of(cls, config: ml_collections.FrozenConfigDict, num_examples: int) -> "Epochs":
+    def of(cls, config: FrozenConfigDict, num_examples: int) -> "Epochs":
         """Returns the epochs of a configuration."""
         return cls(num_examples, int(min(config.batch_size, num_examples)))
 
@@ -104,7 +106,7 @@ class Epochs(NamedTuple):
         return step * self.num_examples // self.steps
 
 
-def num_steps(config: ml_collections.FrozenConfigDict, num_examples: int) -> int:
+def num_steps(config: FrozenConfigDict, num_examples: int) -> int:
     """Returns the steps that the configuration asks for."""
     return int(config.num_steps or config.num_epochs * Epochs.of(config, num_examples).steps)
 
@@ -230,13 +232,13 @@ def of_members(config: Config, task: Supervised, epochs: Epochs, **more) -> Meth
     )
 
 
-def spread(config: ml_collections.FrozenConfigDict, task: Supervised, number: int) -> Devices:
+def spread(config: FrozenConfigDict, task: Supervised, number: int) -> Devices:
     """Places members on the devices, each whole."""
     devices = processes.devices(config.num_devices)
     return Devices(number, devices, task.traits.examples_are_independent)
 
 
-def place(config: ml_collections.FrozenConfigDict, task: Supervised, number: int) -> Devices:
+def place(config: FrozenConfigDict, task: Supervised, number: int) -> Devices:
     """Places members on the devices: each on one, unless it takes more than half of it.
 
     Raises:
@@ -288,18 +290,18 @@ class Output(NamedTuple):
     """
 
     gradients: Any
-    loss: jax.Array
-    predicted: dict[str, jax.Array]
+    loss: Array
+    predicted: dict[str, Array]
     state: Variables
 
 
 def apply_member(
     variables: Variables,
     objective: Objective,
-    inputs: jax.Array,
+    inputs: Array,
     targets,
-    weights: jax.Array,
-    key: jax.Array,
+    weights: Array,
+    key: Array,
 ) -> Output:
     """Runs one member on a batch and differentiates its loss; no collective is crossed.
 
@@ -322,8 +324,8 @@ def apply_member(
 
 
 def update_member(
-    optimizer: optax.GradientTransformation, params, state, gradients, loss: jax.Array
-) -> tuple[Any, Any, jax.Array]:
+    optimizer: optax.GradientTransformation, params, state, gradients, loss: Array
+) -> tuple[Any, Any, Array]:
     """Takes one optimiser step.
 
     Args:
@@ -391,7 +393,7 @@ def descent(
     return init, step
 
 
-def ensemble_scores(task: Supervised) -> Callable[..., dict[str, jax.Array]]:
+def ensemble_scores(task: Supervised) -> Callable[..., dict[str, Array]]:
     """Returns an `Algorithm.together`: scores of the mean of all members that live."""
     likelihood, num_each = task.likelihood, task.num_estimators
 
@@ -404,7 +406,7 @@ def ensemble_scores(task: Supervised) -> Callable[..., dict[str, jax.Array]]:
     return together
 
 
-def make_objective(config: ml_collections.FrozenConfigDict, task: Supervised) -> Objective:
+def make_objective(config: FrozenConfigDict, task: Supervised) -> Objective:
     """Objective of a member: the log likelihood, as far as nothing else is configured.
 
     Samplers divide it by a temperature. Labels may be smoothed.
@@ -488,9 +490,7 @@ def batches(
     return found
 
 
-def weights_of(
-    config: ml_collections.FrozenConfigDict, source, with_classes: bool = True
-) -> np.ndarray | None:
+def weights_of(config: FrozenConfigDict, source, with_classes: bool = True) -> NDArray | None:
     """Returns how much examples of training count, [N]; None: all the same.
 
     Raises:
@@ -510,8 +510,8 @@ def weights_of(
 
 
 def augmentation(
-    config: ml_collections.FrozenConfigDict, source: Source
-) -> Callable[[jax.Array, jax.Array], jax.Array] | None:
+    config: FrozenConfigDict, source: Source
+) -> Callable[[Array, Array], Array] | None:
     """Returns the augmentation of raw inputs: images are moved, then a user's function changes all.
 
     Args:
@@ -571,8 +571,8 @@ class StoppingEarly(NamedTuple):
 
     variables: Any
     moving: Any
-    lowest: jax.Array
-    waited: jax.Array
+    lowest: Array
+    waited: Array
 
 
 def stopping_early(
@@ -583,7 +583,7 @@ def stopping_early(
     data: Batch,
     epoch: int,
     first: int = 1,
-    criteria: Callable[[jax.Array], jax.Array] = lambda losses: losses,
+    criteria: Callable[[Array], Array] = lambda losses: losses,
 ) -> Algorithm:
     """Makes members that stop without progress, and predict with their best variables.
 
@@ -664,9 +664,9 @@ def blocks(
     devices: Devices,
     source: Source,
     split: str,
-    rows: Sequence[np.ndarray],
+    rows: Sequence[NDArray],
     size: int,
-    weights: np.ndarray | None = None,
+    weights: NDArray | None = None,
 ) -> Batch:
     """Raw examples that members are judged by, in blocks [n, B, ...]; padding has weight zero.
 
@@ -695,8 +695,8 @@ def blocks(
 
 
 def mean_loss(
-    task: Supervised, devices: Devices, losses_of: Callable[[Any, Batch], jax.Array]
-) -> Callable[[Any, Batch], jax.Array]:
+    task: Supervised, devices: Devices, losses_of: Callable[[Any, Batch], Array]
+) -> Callable[[Any, Batch], Array]:
     """Returns `(variables, blocks) -> [...]`, the mean of losses of one member.
 
     Args:

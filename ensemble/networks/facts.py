@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.network import Network, Traits, Variables
 from ensemble.pytrees import ByName
@@ -73,11 +74,11 @@ class Called:
     def draw(self) -> Variables:
         """Variables with other parameters."""
 
-        def normal(leaf: Any) -> np.ndarray:  # JAX would compile a program for each shape.
+        def normal(leaf: Any) -> NDArray:  # JAX would compile a program for each shape.
             fan_in = max(1, math.prod(leaf.shape[:-1]))
             return (self._rng.normal(size=leaf.shape) * (2 / fan_in) ** 0.5).astype(leaf.dtype)
 
-        def one(leaf: Any) -> np.ndarray:
+        def one(leaf: Any) -> NDArray:
             return np.ones(leaf.shape, leaf.dtype)
 
         return {
@@ -85,7 +86,7 @@ class Called:
             for name, tree in self._shapes.items()
         }
 
-    def __call__(self, variables: Variables, inputs: Any, *how: Any) -> np.ndarray:
+    def __call__(self, variables: Variables, inputs: Any, *how: Any) -> NDArray:
         """Outputs [B, K]; arguments are those of `Network.apply`."""
         is_traced = isinstance(jnp.zeros(()), jax.core.Tracer)  # What calls this.
         # It is compiled much more slowly there.
@@ -102,7 +103,7 @@ def _cpu() -> jax.Device | None:
         return None
 
 
-def _are_close(one: np.ndarray, other: np.ndarray) -> bool:
+def _are_close(one: NDArray, other: NDArray) -> bool:
     return bool(np.max(np.abs(one - other)) <= _TOLERANCE * np.max(np.abs(other)))
 
 
@@ -134,11 +135,11 @@ def output_layer(network: Network, input_shape: tuple[int, ...]) -> ByName | Non
     num_outputs = outputs.shape[-1]
     factors = np.linspace(-10, -20, num_outputs, dtype=np.float32)
 
-    def turned(values: np.ndarray) -> np.ndarray:
+    def turned(values: NDArray) -> NDArray:
         """Other columns, of the other sign."""
         return np.roll(values, 1, axis=-1) * factors
 
-    def with_kernel(path: Any, kernel: np.ndarray) -> np.ndarray:
+    def with_kernel(path: Any, kernel: NDArray) -> NDArray:
         changed = jax.tree.map_with_path(lambda at, one: kernel if at == path else one, params)
         return call({**call.variables, "params": changed}, call.inputs)
 

@@ -46,7 +46,7 @@ from ensemble.numpyro_models.sites import (
 )
 from ensemble.pytrees import ByName
 from ensemble.sharding import transfer
-from ensemble.sharding.layout import Layout
+from ensemble.sharding.transfer import Layout
 from ensemble.storage import npz
 from ensemble.storage.memory import check_memory, max_bytes
 from ensemble.task import LogDensity, WithoutExamples

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from flax.traverse_util import flatten_dict
+from numpy.typing import NDArray
 
 from ensemble.draws import diagnostics
 from ensemble.draws.store import LOG_DENSITY, Draws, is_diagnostic
@@ -15,8 +16,8 @@ from ensemble.notes import note
 from ensemble.pytrees import ByName
 from ensemble.report import charts, plots
 from ensemble.report.findings import Finding
-from ensemble.report.sections import DIVERGENT, MODES, Section, grid
 from ensemble.report.svg import Chart
+from ensemble.report.table import DIVERGENT, MODES, Section, grid
 from ensemble.sharding import transfer
 from ensemble.storage.workdir import Workdir
 
@@ -31,7 +32,7 @@ _COLUMNS = {
     "ess_tail": ("tail ESS", ".0f"),
 }  # fmt: skip
 
-Arrays = Mapping[str, np.ndarray]
+Arrays = Mapping[str, NDArray]
 """Arrays by site, or by the name of a scalar."""
 
 
@@ -143,7 +144,7 @@ def groups_of(model: Any, params: Arrays) -> dict[str, Arrays]:
     }
 
 
-def evenly_spread(number: int, most: int) -> np.ndarray:
+def evenly_spread(number: int, most: int) -> NDArray:
     """Returns at most so many of the numbers from 0 to below `number`, from the first to the last.
 
     Args:
@@ -162,7 +163,7 @@ def scalar_places(shapes: Mapping[str, Sequence[int]]) -> list[tuple[str, str, A
     ]
 
 
-def _row(values: np.ndarray, found: Any) -> dict[str, float]:
+def _row(values: NDArray, found: Any) -> dict[str, float]:
     """Row of the table of a scalar [C, K]; diagnostics of a constant are NaN."""
     low, high = np.quantile(values, [0.05, 0.95])
     return {

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpyro import handlers
 from numpyro.infer.util import constrain_fn, unconstrain_fn
@@ -18,8 +19,8 @@ from numpyro.infer.util import constrain_fn, unconstrain_fn
 from ensemble.numpyro_models.model import Arrays, Model
 from ensemble.numpyro_models.sites import Rows
 from ensemble.sharding import transfer
-from ensemble.sharding.layout import Layout
 from ensemble.sharding.mesh import DATA
+from ensemble.sharding.transfer import Layout
 
 
 def _with_data(method: Any) -> Any:
@@ -71,7 +72,7 @@ class ShardedModel:
         return placed
 
     @_with_data
-    def init(self, rng_key: jax.Array, data: Arrays) -> Arrays:
+    def init(self, rng_key: Array, data: Arrays) -> Arrays:
         """Draws parameters where a chain may start from the prior, the same on any mesh."""
         bound = self._model.bound(self._stripped(data))
         sites = handlers.trace(handlers.seed(bound, rng_key)).get_trace()
@@ -81,7 +82,7 @@ class ShardedModel:
         )
         return placed
 
-    def bind(self, data: Arrays) -> Callable[[Arrays], jax.Array]:
+    def bind(self, data: Arrays) -> Callable[[Arrays], Array]:
         """Returns the log density of the parameters given `self.data`, nats, as samplers see it.
 
         A jitted program takes the data as an argument and binds them inside: closed over, they
@@ -90,14 +91,14 @@ class ShardedModel:
         """
         return lambda params: self._model.log_density(self._stripped(params), self._stripped(data))
 
-    def bind_reference(self, data: Arrays, sd: float) -> Callable[[Arrays], jax.Array]:
+    def bind_reference(self, data: Arrays, sd: float) -> Callable[[Arrays], Array]:
         """Returns `Model.log_reference`, as `bind`."""
         return lambda params: self._model.log_reference(
             self._stripped(params), self._stripped(data), sd
         )
 
     @_with_data
-    def log_density(self, params: Arrays, data: Arrays) -> jax.Array:
+    def log_density(self, params: Arrays, data: Arrays) -> Array:
         """Returns log p(data, params), nats, with the Jacobians: `bind(self.data)(params)`."""
         return self.bind(data)(params)
 

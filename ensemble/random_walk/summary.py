@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ensemble.errors import plural
 from ensemble.pytrees import ByName
 from ensemble.random_walk.block_kernel import segment_length
-from ensemble.report.sections import Section, grid
+from ensemble.report.table import Section, grid
 
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Levels of the quantiles in a report."""

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax.serialization import from_state_dict, to_state_dict
 from flax.traverse_util import flatten_dict, unflatten_dict
+from jax import Array
 from numpy.typing import NDArray
 
 from ensemble.errors import InputError
@@ -263,7 +264,7 @@ class Walker:
 
     # The devices.
 
-    def _logdensity(self, positions: jax.Array) -> jax.Array:
+    def _logdensity(self, positions: Array) -> Array:
         """The density's, in float32."""
         return jnp.asarray(self.density.logdensity_fn(positions), jnp.float32)
 
@@ -283,7 +284,7 @@ class Walker:
             *transfer.put(host[3:], self.devices.sharding()),
         )
 
-    def _chainwise(self, leaf: jax.Array) -> NDArray:
+    def _chainwise(self, leaf: Array) -> NDArray:
         """Fetches chains [C, ...] from blocks [B, ..., L]."""
         blocks = np.moveaxis(transfer.fetch(leaf), -1, 1)
         return blocks.reshape(-1, *blocks.shape[2:])[: self.config.num_chains]

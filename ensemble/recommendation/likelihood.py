@@ -28,11 +28,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import Mesh
+from numpy.typing import NDArray
 
 from ensemble.sharding import transfer
 from ensemble.sharding.chainwise import make_chainwise
-from ensemble.sharding.layout import Layout
 from ensemble.sharding.mesh import DATA, named_sharding, platform_of, spec
+from ensemble.sharding.transfer import Layout
 
 _ENTRIES_PER_BLOCK = {"cpu": 600_000}  # 2.4 MB.
 _ENTRIES_ON_ACCELERATORS = 2**26
@@ -85,7 +86,7 @@ def layout_of(shape: Sequence[int], mesh: Mesh) -> tuple[Layout, int]:
     return Layout(USERS, num_users, num_shards * num_blocks * num_rows), num_rows
 
 
-def place(cells: Sequence[np.ndarray], reference: float, mesh: Mesh) -> Placed:
+def place(cells: Sequence[NDArray], reference: float, mesh: Mesh) -> Placed:
     """Puts what is known of all pairs on the devices, with users where their parameters are.
 
     Args:
@@ -102,13 +103,13 @@ def place(cells: Sequence[np.ndarray], reference: float, mesh: Mesh) -> Placed:
     return Placed(*transfer.put(placed, named_sharding(mesh, "row")))
 
 
-def of_popularity(signs: np.ndarray) -> float:
+def of_popularity(signs: NDArray) -> float:
     """The log likelihood of watches [N, M] if all users are alike, nats."""
     counts = count(signs)
     return float(np.sum(counts * np.log((counts + 1) / (counts.sum(axis=0) + 2))))
 
 
-def count(signs: np.ndarray) -> np.ndarray:
+def count(signs: NDArray) -> NDArray:
     """Numbers [2, M] of the users who have watched each movie, and who have not."""
     return np.array([(signs > 0).sum(axis=0), (signs < 0).sum(axis=0)])
 

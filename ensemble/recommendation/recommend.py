@@ -17,8 +17,8 @@ from ensemble.errors import InputError, shown
 from ensemble.priors import parse_prior, sample_prior
 from ensemble.pytrees import ByName
 from ensemble.recommendation.dataset import FRAME, RATINGS, InteractionDataset, given_interactions
+from ensemble.recommendation.factorisation import NUM_RECOMMENDED, of_users
 from ensemble.recommendation.likelihood import USERS, outputs_of
-from ensemble.recommendation.scores import NUM_RECOMMENDED, of_users
 from ensemble.runtime.loading import Saved, restore
 from ensemble.sharding import startup
 from ensemble.storage.workdir import Workdir

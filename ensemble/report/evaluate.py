@@ -30,9 +30,8 @@ from ensemble.report.table import ByName, Json
 from ensemble.run.progress import Progress, open_display
 from ensemble.storage.files import write_file
 from ensemble.storage.manifest import to_json
-from ensemble.storage.metrics_log import read_metrics
 from ensemble.storage.predictions import read_predictive, write_predictive
-from ensemble.storage.workdir import Workdir
+from ensemble.storage.workdir import Workdir, read_metrics
 
 logger = logging.getLogger("ensemble")
 

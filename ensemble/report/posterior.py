@@ -22,8 +22,7 @@ from ensemble.draws.store import LOG_DENSITY, LOG_PROB, tracked_scalars
 from ensemble.errors import plural
 from ensemble.report import charts, plots
 from ensemble.report.findings import Finding
-from ensemble.report.sections import DIVERGENT, MODES, SLOW, Results, sections_of
-from ensemble.report.table import ByName, Json
+from ensemble.report.table import DIVERGENT, MODES, SLOW, ByName, Json, Results, sections_of
 
 _IDLE = 0.05  # Acceptance rate of a chain that hardly moves.
 _TOO_LONG = 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ensemble.report.evaluation import Evaluation
 from ensemble.report.findings import Finding, as_lines, find
-from ensemble.report.sections import Results, sections_of
+from ensemble.report.table import Results, sections_of
 
 _RULES = ("quality", "gain", "baseline", "several")
 """Rules of an evaluation that a training tells."""

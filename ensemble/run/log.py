@@ -9,8 +9,7 @@ from ensemble.config.builtin import CALLBACKS
 from ensemble.errors import in_own_code
 from ensemble.notes import note
 from ensemble.storage.files import make_folder, write_file
-from ensemble.storage.metrics_log import as_lines, read_metrics
-from ensemble.storage.workdir import Workdir
+from ensemble.storage.workdir import Workdir, as_lines, read_metrics
 
 
 class Log:

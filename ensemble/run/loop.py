@@ -26,8 +26,7 @@ from ensemble.runtime.run import Run, enlarge
 from ensemble.sharding import processes, startup
 from ensemble.sharding.signals import Stop, stop_signals
 from ensemble.storage.checkpoint import Checkpointer
-from ensemble.storage.trials import purpose_of
-from ensemble.storage.workdir import Workdir, cannot_write
+from ensemble.storage.workdir import Workdir, cannot_write, purpose_of
 
 
 def train(

@@ -20,9 +20,8 @@ from ensemble.runtime.algorithm import Status
 from ensemble.runtime.loading import PARAMETERS, Saved
 from ensemble.runtime.run import Run
 from ensemble.sharding import processes
-from ensemble.storage.metrics_log import read_metrics
 from ensemble.storage.predictions import write_predictions
-from ensemble.storage.workdir import Workdir
+from ensemble.storage.workdir import Workdir, read_metrics
 
 REPORTED_SPLITS = ("test", "validation")
 """Splits that are scored, the most telling first."""

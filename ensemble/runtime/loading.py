@@ -20,8 +20,7 @@ from ensemble.fitted import Fitted
 from ensemble.pytrees import ByName
 from ensemble.runtime.algorithm import FAILURES
 from ensemble.storage.checkpoint import Checkpointer
-from ensemble.storage.trials import purpose_of
-from ensemble.storage.workdir import Workdir
+from ensemble.storage.workdir import Workdir, purpose_of
 
 VARIABLES = "state/variables/"
 """Beginning of the names of members' variables in a checkpoint."""

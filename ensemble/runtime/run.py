@@ -34,7 +34,7 @@ from ensemble.sharding import processes
 from ensemble.storage.files import make_folder, write_file
 from ensemble.storage.manifest import damaged
 from ensemble.storage.memory import check_memory
-from ensemble.storage.metrics_log import as_lines, read_metrics
+from ensemble.storage.workdir import as_lines, read_metrics
 
 logger = logging.getLogger("ensemble")
 

@@ -5,14 +5,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.sharding import Mesh
 
 from ensemble.sharding.mesh import ENSEMBLE
 
 
 def with_own_gradient(
-    value_and_grad: Callable[[Any, Any], tuple[jax.Array, Any]], data: Any
-) -> Callable[[Any], jax.Array]:
+    value_and_grad: Callable[[Any, Any], tuple[Array, Any]], data: Any
+) -> Callable[[Any], Array]:
     """Returns `(params) -> value`, whose derivative is what came with it, in one pass.
 
     Args:
@@ -21,7 +22,7 @@ def with_own_gradient(
     """
 
     @jax.custom_vjp
-    def value(params: Any) -> jax.Array:
+    def value(params: Any) -> Array:
         return value_and_grad(params, data)[0]
 
     value.defvjp(

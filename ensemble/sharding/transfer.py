@@ -4,14 +4,16 @@ A dimension that is spread over devices must be a multiple of their number. It i
 `put`, and what pads is stripped after `fetch`: files hold none, for other devices pad otherwise.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, Sharding
+from numpy.typing import NDArray
 
 from ensemble.sharding import processes
 from ensemble.sharding.mesh import DATA, named_sharding
@@ -31,8 +33,8 @@ def put(tree: Any, shardings: Any) -> Any:
     return jax.tree.map(_put_one, tree, shardings)
 
 
-def _put_one(leaf: Any, sharding: Sharding) -> jax.Array:
-    if isinstance(leaf, jax.Array):
+def _put_one(leaf: Any, sharding: Sharding) -> Array:
+    if isinstance(leaf, Array):
         if not leaf.is_fully_addressable:
             return jax.device_put(leaf, sharding)
         if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
@@ -44,8 +46,8 @@ def _put_one(leaf: Any, sharding: Sharding) -> jax.Array:
 def fetch(tree: Any) -> Any:
     """Copies arrays to the host of every process, whole, wherever their parts are."""
 
-    def one(leaf: Any) -> np.ndarray:
-        if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
+    def one(leaf: Any) -> NDArray:
+        if not isinstance(leaf, Array) or leaf.is_fully_addressable:
             return np.array(leaf)  # A copy: a device may reuse its buffer.
         if leaf.is_fully_replicated:
             return np.array(leaf.addressable_data(0))
@@ -86,16 +88,16 @@ def strip(array: Any, size: int, axis: int = 0) -> Any:
 class PlacedSplit(NamedTuple):
     """A split whose examples are spread over the shards; the mask is false for padding."""
 
-    inputs: jax.Array
+    inputs: Array
     targets: Any
-    mask: jax.Array
+    mask: Array
 
 
 def place_split(
-    inputs: np.ndarray,
-    targets: np.ndarray,
+    inputs: NDArray,
+    targets: NDArray,
     mesh: Mesh,
-    prepare: Callable[[jax.Array], jax.Array] | None = None,
+    prepare: Callable[[Array], Array] | None = None,
     whole_inputs: bool = False,
     num_blocks: int = 1,
 ) -> PlacedSplit:
@@ -122,5 +124,49 @@ def place_split(
     return placed._replace(inputs=_prepared(prepare, placed.inputs))
 
 
-def _prepared(prepare: Callable[[jax.Array], jax.Array], inputs: jax.Array) -> jax.Array:
+def _prepared(prepare: Callable[[Array], Array], inputs: Array) -> Array:
     return jax.jit(prepare)(inputs)
+
+
+class Layout(NamedTuple):
+    """Which parameters are split over the shards of the data.
+
+    Their rows are padded to a number that the shards divide. Padded rows are zero, and stay so:
+    the likelihood does not know them, a prior has no slope there, and they get no momentum.
+
+    Attributes:
+        names: of the parameters that are split, by their first axis; the others are whole.
+        num_rows: of each of them, the same for all.
+        num_places: the same with the padding.
+    """
+
+    names: tuple[str, ...] = ()
+    num_rows: int = 0
+    num_places: int = 0
+
+    def is_split(self, path: Sequence[Any]) -> bool:
+        """Whether the leaf at a path of `jax.tree_util` belongs to a split parameter."""
+        return any(str(getattr(key, "key", "")) in self.names for key in path)
+
+    def pad(self, tree: Any, axis: int = 0) -> Any:
+        """Pads the split leaves of a tree with zeros, from `num_rows` on that axis."""
+        return self._map(lambda leaf: pad(leaf, self.num_places, axis), tree)
+
+    def strip(self, tree: Any, axis: int = 0) -> Any:
+        """The inverse of `pad`."""
+        return self._map(lambda leaf: strip(leaf, self.num_rows, axis), tree)
+
+    def mask(self, tree: Any) -> Any:
+        """Marks what is no padding in every leaf: [num_places] if it is split, else [], true."""
+        rows = np.arange(self.num_places) < self.num_rows
+        whole = np.ones((), bool)
+        return jax.tree_util.tree_map_with_path(
+            lambda path, _: rows if self.is_split(path) else whole, tree
+        )
+
+    def _map(self, function: Any, tree: Any) -> Any:
+        if self.num_places == self.num_rows:
+            return tree
+        return jax.tree_util.tree_map_with_path(
+            lambda path, leaf: function(leaf) if self.is_split(path) else leaf, tree
+        )

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import Mesh
+from numpy.typing import NDArray
 
 from ensemble.data.batches import normalise
 from ensemble.data.source import Examples, Source
@@ -32,7 +33,7 @@ _MIN_SHARE = 0.85  # Of the columns of a block, in each of its groups.
 _TAKEN = 2**30  # More than features.
 _SMALLEST_LOG = -60.0  # Against a sum of at least 1, nothing in float32.
 
-Group = tuple[np.ndarray, np.ndarray]
+Group = tuple[NDArray, NDArray]
 """Numbers of examples, and of the features that are active in any of them, ascending."""
 
 
@@ -99,7 +100,7 @@ def place_blocks(
     return tuple(place_block(alike) for alike in round_up(groups, num_features))
 
 
-def with_bias(dataset: Source, split: Examples, examples: Any) -> np.ndarray:
+def with_bias(dataset: Source, split: Examples, examples: Any) -> NDArray:
     """Returns the inputs [n, F + 1] of some examples, normalised; the last is 1, for the bias."""
     inputs = normalise(split.inputs[examples], dataset.shift, dataset.scale, dataset.squash)
     rows = np.asarray(inputs, np.float32).reshape(len(inputs), -1)
@@ -207,7 +208,7 @@ def _contract_rows(left: Array, right: Array) -> Array:
     return jax.lax.dot_general(left, right, (((0,), (0,)), ((), ())), precision="highest")
 
 
-def group_by_support(active: np.ndarray, group_size: int) -> list[Group]:
+def group_by_support(active: NDArray, group_size: int) -> list[Group]:
     """Groups examples such that the features that are active within a group are few.
 
     Greedily: a group starts with the example of the fewest features, and takes on those that add
@@ -234,7 +235,7 @@ def group_by_support(active: np.ndarray, group_size: int) -> list[Group]:
             is_left = is_left[is_left]
         num_outside = np.where(is_left, num_active, _TAKEN)  # Features that an example would add.
         is_feature = np.zeros(active.shape[1], bool)
-        examples: list[np.ndarray] = []
+        examples: list[NDArray] = []
         while missing:
             size = max(1, group_size // 256) if examples else 1
             taken = _smallest(num_outside, min(missing, size))
@@ -250,7 +251,7 @@ def group_by_support(active: np.ndarray, group_size: int) -> list[Group]:
     return groups
 
 
-def _smallest(values: np.ndarray, number: int) -> np.ndarray:
+def _smallest(values: NDArray, number: int) -> NDArray:
     """Finds the smallest of many values [N] of which few are small; of equals, the first."""
     level = values.min()
     while len(found := np.flatnonzero(values <= level)) < number:

@@ -14,10 +14,8 @@ from typing import Any
 from ensemble.config import build, by_path
 from ensemble.data.catalogue import complete
 from ensemble.errors import InputError, TrainingError
-from ensemble.report.sections import grid
-from ensemble.report.table import digits
-from ensemble.storage.trials import COMPARISON, Trial
-from ensemble.storage.workdir import Workdir
+from ensemble.report.table import digits, grid
+from ensemble.storage.workdir import COMPARISON, Trial, Workdir
 from ensemble.tuning.trials import UNWATCHED, Keys, Trials, open_trials
 
 ROUNDS = (1, 4, 16)

@@ -31,13 +31,12 @@ from ensemble.errors import InputError, TrainingError, plural
 from ensemble.predictor import ensemble_of
 from ensemble.pytrees import ByName
 from ensemble.report.evaluated_run import EvaluatedRun
-from ensemble.report.sections import grid
+from ensemble.report.table import grid
 from ensemble.run.progress import duration
 from ensemble.run.results import TrainResult
 from ensemble.selection import choose, write_chosen
 from ensemble.storage.predictions import HELD_OUT, read_held_out
-from ensemble.storage.trials import SEARCH
-from ensemble.storage.workdir import Workdir
+from ensemble.storage.workdir import SEARCH, Workdir
 from ensemble.tuning.trials import UNWATCHED, Keys, Trials, open_trials
 
 _METHOD = "kfold_bagging"

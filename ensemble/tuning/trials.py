@@ -28,8 +28,7 @@ from ensemble.notes import collected, shown_with_the_result
 from ensemble.run.loop import train
 from ensemble.run.progress import duration, open_display
 from ensemble.sharding import processes, signals, startup
-from ensemble.storage.trials import Trial, purpose_of, trials_file
-from ensemble.storage.workdir import Workdir
+from ensemble.storage.workdir import Trial, Workdir, purpose_of, trials_file
 from ensemble.tasks.supervised import load_source
 
 logger = logging.getLogger("ensemble")
