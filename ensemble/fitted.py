@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -70,7 +70,7 @@ def all_estimators(predict: Predict, task, num_passes: int, sets, inputs: Array)
     return pytrees.merged(jax.lax.map(of_set, sets))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Fitted:
     """S sets of variables, member by member, each of which predicts in K passes.
 
@@ -116,7 +116,7 @@ class Fitted:
         """The sets of some members, by their positions in ascending order."""
         kept = np.isin(self.member_of, chosen)
         member_of = np.searchsorted(chosen, self.member_of[kept])
-        return dataclasses.replace(self, sets=pytrees.at(self.sets, kept), member_of=member_of)
+        return replace(self, sets=pytrees.at(self.sets, kept), member_of=member_of)
 
     def all_estimators(self, task, inputs: Array) -> Arrays:
         """Predictions of raw inputs [B, ...], arrays [E, B, ...], in a program with the sets."""

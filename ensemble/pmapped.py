@@ -4,7 +4,7 @@
 devices* has them. They map `apply_member` and `update_member`, which the training loop maps, too.
 """
 
-import functools
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
@@ -38,7 +38,7 @@ class TrainState(train_state.TrainState):
     status: Array
 
 
-@functools.partial(jax.pmap, axis_name=ENSEMBLE, static_broadcasted_argnums=(1, 2, 3, 4))
+@partial(jax.pmap, axis_name=ENSEMBLE, static_broadcasted_argnums=(1, 2, 3, 4))
 def _create_train_state(
     rng_key: Array,
     learning_rate: float,
@@ -82,7 +82,7 @@ def create_train_state(
     return _create_train_state(rng_keys, learning_rate, momentum, network, tuple(input_shape))
 
 
-@functools.partial(jax.pmap, axis_name=ENSEMBLE)
+@partial(jax.pmap, axis_name=ENSEMBLE)
 def apply_model(state: TrainState, images: Array, labels: Array) -> tuple[Any, Array, Array]:
     """Computes gradients, each member's mean loss, and the accuracy of the mean of softmax.
 

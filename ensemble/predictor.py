@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import jax
 import numpy as np
-from etils import epath
+from etils.epath import PathLike
 from numpy.typing import NDArray
 
 from ensemble import pytrees
@@ -34,7 +34,7 @@ Part = tuple[Any, Fitted]
 """What members of one run have learned, and their parameters."""
 
 
-@dataclasses.dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Ensemble:
     """Predicts with all members, which lie on devices; compiled once for each batch shape.
 
@@ -65,7 +65,7 @@ class Ensemble:
     def __getstate__(self) -> ByName:
         return pytrees.without(vars(self), "_programs")  # They belong to their process.
 
-    @functools.cached_property
+    @cached_property
     def _programs(self) -> list[tuple[Predictions, Any]]:
         """Program of each part, and its sets on the devices."""
         # This process's devices: it may predict when others do not.
@@ -111,7 +111,7 @@ class Ensemble:
     def without_examples(self) -> Ensemble:
         """The same ensemble without training data."""
         parts = [(task.without_examples(), fitted) for task, fitted in self.parts]
-        return dataclasses.replace(self, parts=parts)
+        return replace(self, parts=parts)
 
     def __call__(self, inputs: Any) -> Predictive:
         """Predicts inputs [N, ...] of any N > 0, as raw as the training data.
@@ -211,7 +211,7 @@ def together(
         likelihood: Likelihood of all runs.
     """
     if len(each) == 1:
-        return dataclasses.replace(each[0], weights=weights)
+        return replace(each[0], weights=weights)
     names = set[str]().union(*(one.arrays for one in each))
     parts: list[Arrays] = []
     member_of: list[NDArray] = []
@@ -229,7 +229,7 @@ def together(
 
 
 def load(
-    workdir: epath.PathLike,
+    workdir: PathLike,
     num_devices: int | None = None,
     calibrated: bool = False,
     max_error: float | None = None,

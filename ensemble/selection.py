@@ -12,6 +12,7 @@ import os
 from collections.abc import Sequence
 
 import numpy as np
+from etils.epath import PathLike
 from numpy.typing import NDArray
 
 from ensemble.config import Config
@@ -42,8 +43,8 @@ _SHARED = ("format", "config", "dataset", "method", "num_train_examples")
 
 
 def select_members(
-    workdirs: Sequence[str | os.PathLike[str]],
-    workdir: str | os.PathLike[str],
+    workdirs: Sequence[PathLike],
+    workdir: PathLike,
     by: str = "validation",
 ) -> ByName:
     """Writes a workdir that refers to members of finished runs, each with a weight.

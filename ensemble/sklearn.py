@@ -7,9 +7,9 @@ estimators, and never use them.
 
 from __future__ import annotations
 
-import dataclasses
 import numbers
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -79,7 +79,7 @@ _SETTLED: Mapping[str, str] = {
 """Keys of the configuration that cannot be set, with the reason."""
 
 
-@dataclasses.dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Estimator(BaseEstimator):
     """What classifier and regressor share: parameters, training, and the ensemble that is kept."""
 
@@ -204,7 +204,7 @@ class Estimator(BaseEstimator):
             InputError: `config` holds a key that has its place elsewhere.
         """
         params = self.get_params(deep=False)
-        usual = {one.name: one.default for one in dataclasses.fields(self)}
+        usual = {one.name: one.default for one in fields(self)}
         given = by_path(params["config"] or {})
         defaults: _Data = {"dataset": "arrays", **_DEFAULTS}
         for key, value in given.items():
@@ -298,7 +298,7 @@ def _seed(random_state: int | np.random.RandomState | None) -> int:
     return int(check_random_state(random_state).randint(2**32, dtype=np.uint32))
 
 
-@dataclasses.dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class EnsembleClassifier(ClassifierMixin, Estimator):
     """A deep ensemble, trained by `ensemble.train` on all the examples that `fit` is given.
 
@@ -407,7 +407,7 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
         return p.probs / p.probs.sum(axis=1, keepdims=True)
 
 
-@dataclasses.dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class EnsembleRegressor(RegressorMixin, Estimator):
     """A deep ensemble that predicts a number and how uncertain it is.
 

@@ -18,9 +18,9 @@ Uncertainties of classes are in nats: total = aleatoric (noise in the data) + ep
 (disagreement of the members). Numbers come with their 90% interval.
 """
 
-import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -103,9 +103,7 @@ def are_images(paths: Sequence[str]) -> bool:
     return all(file.exists() and file.suffix != ".npz" for file in map(local_path, paths))
 
 
-Row = dict[str, Any]
-"""Texts, numbers or truth values by the names of columns; or columns by these."""
-Rows = list[Row]
+Rows = list[ByName]
 _MAX_PIECE = 1 << 14
 """Inputs whose predictions are in memory together."""
 
@@ -119,7 +117,7 @@ def main(call: cli.Call) -> None:
     predictor = ensemble.load(**options)
     logger.info("Predictions are of %s.", predictor.description)
     kept, parts = _inputs(predictor, options["workdir"], call.arguments, id_columns)
-    predicted = functools.partial(_predicted, predictor, kept, parts)
+    predicted = partial(_predicted, predictor, kept, parts)
     if out is None:
         return cli.print_answer(_printed(predicted, as_json))
     pieces = (rows for rows, _ in predicted(lambda p: p.flat_columns()))
@@ -129,7 +127,7 @@ def main(call: cli.Call) -> None:
 
 def _inputs(
     predictor: Ensemble, workdir: str, paths: Sequence[str], id_columns: Sequence[str]
-) -> tuple[Row, list[Part]]:
+) -> tuple[ByName, list[Part]]:
     """Columns of a table to repeat, and inputs as the network has them.
 
     Raises:
@@ -152,9 +150,9 @@ def _inputs(
 
 def _predicted(
     predictor: Ensemble,
-    kept: Row,
+    kept: ByName,
     parts: Sequence[Part],
-    columns_of: Callable[[Any], Row],
+    columns_of: Callable[[Any], ByName],
 ) -> Iterator[tuple[Rows, Predictive]]:
     """Predicts inputs in pieces, in their order.
 

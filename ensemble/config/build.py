@@ -1,13 +1,12 @@
 """The one validator: from what a program, a file and a command line set to a complete `Run`."""
 
 import difflib
-import functools
-import logging
 import re
 import shutil
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
 import ml_collections
@@ -17,9 +16,7 @@ from ensemble.config import builtin, pieces
 from ensemble.config.builtin import KINDS, WITH_KEYS
 from ensemble.config.keys import Key, as_json, fields_of, read, rule_of
 from ensemble.config.pieces import is_path, named
-from ensemble.errors import InputError, in_one_line, listed
-
-logger = logging.getLogger("ensemble")
+from ensemble.errors import InputError, in_one_line, listed, logger
 
 Values = dict[str, Any]
 """Keys with values; unless said otherwise flat, as `{"sampler.step_size": 0.1}`."""
@@ -56,7 +53,7 @@ class Run:
     parts: Sequence[Part] = ()
     notes: Sequence[str] = ()
 
-    @functools.cached_property
+    @cached_property
     def config(self) -> FrozenConfigDict:
         """The values as blocks: `config.sampler.step_size`."""
         config = _with_blocks(self.values)
@@ -424,7 +421,7 @@ def _quoted(value: Any) -> str:
 # All keys.
 
 
-@functools.cache
+@cache
 def all_parts() -> Sequence[tuple[str, str, Part]]:
     """Kind, name and part of every built-in piece that has keys."""
     every = [
@@ -433,7 +430,7 @@ def all_parts() -> Sequence[tuple[str, str, Part]]:
     return [("run", "every", _EVERY), *every]
 
 
-@functools.cache
+@cache
 def all_fields() -> Mapping[str, Key]:
     """Every key of every built-in piece; of a key that several have, the first."""
     return _fields(part for _, _, part in reversed(all_parts()))
@@ -470,7 +467,7 @@ def listing(run: Run) -> str:
             lines.append(f"{mark} {name} = {shown(value)}")
             lines.append(f"      {field.meaning}; {rule_of(field)}{changes}")
     width = min(shutil.get_terminal_size(fallback=(100, 0)).columns, 100)
-    wrapped = functools.partial(textwrap.wrap, width=width, subsequent_indent="      ")
+    wrapped = partial(textwrap.wrap, width=width, subsequent_indent="      ")
     return "\n".join(one for line in [*lines, "", *run.notes] for one in wrapped(line) or [""])
 
 

@@ -4,9 +4,7 @@ The value of `config.method`, `.model`, `.likelihood` and the like is the name o
 `package.module:Name`, `file.py:Name`, or in Python the class, function or object itself.
 """
 
-import dataclasses
 import difflib
-import functools
 import importlib
 import itertools
 import os
@@ -18,12 +16,14 @@ import types
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ensemble.errors import InputError, in_one_line, in_own_code, is_own, shown
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Kind:
     """The pieces of one kind.
 
@@ -39,7 +39,7 @@ class Kind:
     noun: str
     names: Mapping[str, str]
     has: tuple[str, ...] = ("__call__",)
-    keys: Mapping[str, type] = dataclasses.field(default_factory=dict)
+    keys: Mapping[str, type] = field(default_factory=dict)
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and (name in self.names or is_path(name))
@@ -223,7 +223,7 @@ def find(path: str, what: str, key: str = "", *, trust: bool = False) -> Any:
     return _GIVEN[path]
 
 
-given_or_imported = functools.partial(find, trust=True)
+given_or_imported = partial(find, trust=True)
 """Returns a piece that the caller names; see `find`."""
 
 

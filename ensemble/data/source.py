@@ -9,11 +9,11 @@ that its inputs do, so they are read in batches. What truly needs a whole split 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -122,7 +122,7 @@ class Source:
     table: TableForm | None = None
     content: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    @functools.cached_property
+    @cached_property
     def sizes(self) -> Mapping[str, int]:
         """Examples of each split."""
         return {name: len(split.targets) for name, split in self.splits.items()}
@@ -179,7 +179,7 @@ class Source:
         """Whether an example is an image (H, W, C)."""
         return len(self.input_shape) == 3
 
-    @functools.cached_property
+    @cached_property
     def fingerprint(self) -> str:
         """16 hex digits that change when any split's content, or the form of a table, does."""
         found = fingerprint(self, self.sizes)
@@ -188,7 +188,7 @@ class Source:
         whole = json.dumps([found, self.table.content, dict(self.content)])
         return hashlib.blake2b(whole.encode(), digest_size=8).hexdigest()
 
-    @functools.cached_property
+    @cached_property
     def test_fingerprint(self) -> str | None:
         """The same of the test split alone, whatever is made of its rows; None if there is none."""
         if self.table is None and "test" in self.sizes:

@@ -5,9 +5,9 @@ and what is then said of new groups, or of the future, is too good. Equal inputs
 split. Copies are equal in inputs and target: in the rows of a shop, inputs repeat by nature.
 """
 
-import functools
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -83,7 +83,7 @@ def carve(
         InputError: there are too few examples, groups or times to carve from.
     """
     parts = given.parts
-    digests = functools.cache(lambda part: digest(parts[part].inputs))
+    digests = cache(lambda part: digest(parts[part].inputs))
     source = POOL if POOL in parts else "train"
     every = slice(None)
     places: Any = {"train": (source, every)}

@@ -1,8 +1,8 @@
 """The draws of a run on disk: `draws/FIRST.npz`, appended in whole chunks, read with care."""
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import jax
 import numpy as np
@@ -161,7 +161,7 @@ class Draws:
         places = np.arange(1, int(len(kept) / spacing) + 1) * spacing
         return kept[places.astype(int) - 1]
 
-    @functools.cached_property
+    @cached_property
     def _num_that_fit(self):
         """Draws of all chains whose positions take no more than `MAX_BYTES`, from 1."""
         one = self.positions(self.kept[:1])[0]
@@ -254,7 +254,7 @@ def is_diagnostic(name: str) -> bool:
     return not name.startswith((LOG_PROB, VALUE))
 
 
-def tracked_scalars(scalars: Mapping[str, NDArray]) -> Arrays:
+def tracked_scalars(scalars: Arrays) -> Arrays:
     """Returns the scalars whose convergence counts."""
     return {
         name.removeprefix(VALUE): values

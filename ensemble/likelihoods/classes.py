@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -134,7 +133,7 @@ class Classes(Predictive):
 
     def scaled(self, factor: float) -> Classes:
         """The same at a temperature, times that which it has."""
-        found = dataclasses.replace(self, temperature=self.temperature * factor)
+        found = replace(self, temperature=self.temperature * factor)
         found.__dict__["mixture"] = self.mixture  # Whoever fits a temperature tries many.
         return found
 

@@ -6,10 +6,9 @@ root of the mixture's CDF, the CRPS an integral of it.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -143,7 +142,7 @@ class Numbers(Ranges):
     def _roots(self, levels: Array) -> Array:
         """Solves CDF = level [Q, N] by halving brackets of Cantelli's inequality."""
         if self.family.of_log is not None:
-            logs = dataclasses.replace(self, family=self.family.of_log)._roots(levels)
+            logs = replace(self, family=self.family.of_log)._roots(levels)
             return self.xp.exp(logs.clip(-80, 80))
         xp = self.xp
         exact = 1e-12 if xp is np else 1e-7
@@ -206,7 +205,7 @@ class Numbers(Ranges):
         """The mixture, wider by a factor about its mean."""
         law = (self.family.of_log or self.family)(self.values)
         centre = self.average(law.moments()[0])
-        return dataclasses.replace(self, arrays=law.widened(centre, factor))
+        return replace(self, arrays=law.widened(centre, factor))
 
     def columns(self) -> Arrays:
         names = ("mean", "std", "aleatoric_std", "epistemic_std")

@@ -8,9 +8,8 @@ written once.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -61,7 +60,7 @@ class Predictive:
     arrays: Arrays
     member_of: Array | None = None
     weights: Array | None = None
-    answered: Array | None = dataclasses.field(default=None, kw_only=True)
+    answered: Array | None = field(default=None, kw_only=True)
 
     @property
     def xp(self) -> Any:
@@ -123,7 +122,7 @@ class Predictive:
         weights = self.weights
         if weights is not None:
             weights = weights[chosen] / weights[chosen].sum()
-        return dataclasses.replace(
+        return replace(
             self,
             arrays=pytrees.at(self.arrays, where),
             member_of=np.searchsorted(chosen, self.members_of[where]),
@@ -144,7 +143,7 @@ class Predictive:
 
     def rows(self, where: Any) -> Self:
         """The predictions of some rows: a mask [N], a slice, or positions."""
-        return dataclasses.replace(
+        return replace(
             self,
             arrays=pytrees.at(self.arrays, np.s_[:, where]),
             answered=pytrees.at(self.answered, where),
@@ -217,7 +216,7 @@ class Predictive:
 
     def abstaining(self, threshold: float) -> Self:
         """The same predictions, of which those with a `doubt` below a threshold are accepted."""
-        return dataclasses.replace(self, answered=self.doubt() < threshold)
+        return replace(self, answered=self.doubt() < threshold)
 
     @property
     def accepted(self) -> Array:

@@ -17,9 +17,9 @@ variables of K networks like any other.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import zlib
 from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -89,7 +89,7 @@ class SharedWeights(Supervised):
         fields = {one.name: getattr(task, one.name) for one in dataclasses.fields(Supervised)}
         return cls(**fields, num_estimators=num_estimators, adapters=adapters)
 
-    @functools.cached_property
+    @cached_property
     def _layers(self) -> tuple[list[str], set[str]]:
         """Paths of the kernels of dense layers, in their order, and of the arrays of the last.
 
@@ -232,7 +232,7 @@ class SharedWeights(Supervised):
         return jax.lax.map(lambda one: each(*one), (own, numbers))
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _with_gradient_times(factor: int, leaf: Array) -> Array:
     return leaf
 

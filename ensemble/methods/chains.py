@@ -4,10 +4,10 @@ A step is one draw of every chain, those of the warm-up first. Of the draws afte
 `config.sampler.thinning`-th is kept on disk, and the chains predict with these.
 """
 
-import contextlib
-import functools
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -76,7 +76,7 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised | Modelled)
     )
 
 
-@contextlib.contextmanager
+@contextmanager
 def _traced() -> Iterator[None]:
     """Traces what is mapped over chains.
 
@@ -102,7 +102,7 @@ def _algorithm(report: ChainReport, devices: Devices, settings: Settings) -> Alg
     keep = every(config.sampler.thinning, report.first + config.sampler.thinning)
     feed = Fixed({"data": density.data, "tracked": _tracked(report, devices)})
     is_free = density.run_free and trait("method", config.method, "may_be_free")
-    sampler_of = functools.partial(_sampler, settings, density, shapes)
+    sampler_of = partial(_sampler, settings, density, shapes)
 
     @_traced()
     def init(now, batch):
@@ -142,7 +142,7 @@ def _algorithm(report: ChainReport, devices: Devices, settings: Settings) -> Alg
     if report.tuning:
         between.append(Between(lambda step: step == 0, tune, feed))
     if ends := window_ends(settings):
-        estimate = functools.partial(low_rank_mass.estimate, ends)
+        estimate = partial(low_rank_mass.estimate, ends)
         between.append(Between(ends.__contains__, estimate, on_host=True))
     return Algorithm(
         init=init,
@@ -152,7 +152,7 @@ def _algorithm(report: ChainReport, devices: Devices, settings: Settings) -> Alg
         feed=feed,
         keep=keep,
         between=tuple(between),
-        start=_traced()(functools.partial(starting_points, config, task, density)),
+        start=_traced()(partial(starting_points, config, task, density)),
         steps_per_program=min(1024, config.log_every_steps) if is_free else 64,
         run=run if is_free else None,
     )

@@ -7,7 +7,6 @@ of what was read, so that a run does not go on from other weights.
 """
 
 import hashlib
-import logging
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +17,7 @@ from ensemble import networks, pytrees
 from ensemble.config import Config, settings
 from ensemble.config.builtin import is_file
 from ensemble.data.source import check_same_data
-from ensemble.errors import InputError, listed
+from ensemble.errors import InputError, listed, logger
 from ensemble.fitted import LINEAR, OWN, WIDTH
 from ensemble.network import Variables, path_name
 from ensemble.runtime.algorithm import WEIGHTS, Start
@@ -27,8 +26,6 @@ from ensemble.storage import weights
 from ensemble.storage.files import user_path
 from ensemble.storage.workdir import Workdir
 from ensemble.tasks.supervised import Supervised
-
-logger = logging.getLogger("ensemble")
 
 
 def start(config: Config, task: Supervised) -> Start:

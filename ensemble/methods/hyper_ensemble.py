@@ -6,8 +6,8 @@ they say than by their start alone. Here each member draws its learning rate and
 given ranges, by its own key. All members are one program still.
 """
 
-import functools
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ class SettingsReport(training.DescentReport):
     def sections(self, run) -> ByName:
         """Settings of the members, [M] by name."""
         keys = pytrees.keys_of(jax.random.key(self.config.seed), np.array(run.numbers))
-        found = jax.vmap(functools.partial(draw_settings, self.config))(keys)
+        found = jax.vmap(partial(draw_settings, self.config))(keys)
         settings = {name: one.tolist() for name, one in found.items() if self.config[name]}
         return {"hyper_ensemble": {"members": list(run.numbers), **settings}}
 

@@ -5,8 +5,8 @@ Draw t of a chain comes from `fold_in(key, t)`, so that it makes no difference i
 are taken.
 """
 
-import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -26,7 +26,7 @@ LogDensityFn = Callable[[Any], Array]
 TUNING = 2**32 - 2  # Number that no draw has: a stream of a chain's key.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Settings:
     """Settings of a sampler.
 

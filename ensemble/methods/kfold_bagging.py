@@ -13,12 +13,11 @@ AutoGluon's bagged models (Erickson et al. 2020, arXiv:2003.06505) are ensembles
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -39,7 +38,7 @@ from ensemble.data.splitting import (
     keep_together,
     stratified_split,
 )
-from ensemble.errors import InputError
+from ensemble.errors import InputError, logger
 from ensemble.fitted import LINEAR, WIDTH
 from ensemble.likelihoods.predictive import Arrays, Predictive
 from ensemble.methods import linear_start, training
@@ -57,8 +56,6 @@ from ensemble.runtime.programs import Members, Programs
 from ensemble.sharding import processes, signals
 from ensemble.storage.predictions import write_held_out
 from ensemble.tasks.supervised import Supervised
-
-logger = logging.getLogger("ensemble")
 
 MANY_ROWS = 50_000
 """From here on all members hold out the same tenth, unless it is said how many folds there are."""
@@ -204,7 +201,7 @@ def create(config: Config, task: Supervised) -> Method:
         bagging.task,
         bagging.epochs,
         members_learn=bagging.learned,
-        place=functools.partial(training.spread, config, bagging.learned),
+        place=partial(training.spread, config, bagging.learned),
         algorithm=bagging.algorithm,
         report=bagging,
         facts={"the steps of a trial": (bagging.trial, "config.num_epochs or config.num_steps")},
@@ -226,7 +223,7 @@ class Bagging(training.DescentReport):
         config = Config({**training.with_own_keys(config), "clip_norm": _MAX_NORM})
         self.can_be_linear = linear_start.suits(task)
         beside = (LINEAR, WIDTH) if self.can_be_linear else (WIDTH,)
-        task = self.learned = dataclasses.replace(task, beside=beside)
+        task = self.learned = replace(task, beside=beside)
         if config.num_estimators > 1:
             self.learned = SharedWeights.of(task, config.num_estimators, config.adapters)
         self.folds = make_folds(task.dataset, config.kfold_bagging.folds, config.seed)
@@ -323,7 +320,7 @@ class Bagging(training.DescentReport):
 
     # Report.
 
-    @functools.cached_property
+    @cached_property
     def share(self) -> float:  # type: ignore[override]
         """The share of the configured learning rate that was chosen."""
         moving = self.run.loop.members.state.moving

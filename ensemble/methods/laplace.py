@@ -18,9 +18,9 @@ Kronecker factors are made by one step of the power method for the nearest Krone
 Loan and Pitsianis 1993), which needs rows alone, whatever the layer is.
 """
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -376,7 +376,7 @@ def create(config: Config, task: Supervised) -> Method:
         task,
         epochs,
         place=lambda count: Devices(count, processes.devices(config.num_devices), splits),
-        algorithm=functools.partial(_algorithm, config, task, epochs.steps),
+        algorithm=partial(_algorithm, config, task, epochs.steps),
         report=report,
     )
 
@@ -432,7 +432,7 @@ def _algorithm(
         if given == VALIDATION:
             found = loss((state.mean, spectrum), data)
         else:
-            evidence = functools.partial(member.log_evidence, state.mean, spectrum)
+            evidence = partial(member.log_evidence, state.mean, spectrum)
             found = -jax.lax.map(evidence, tried)
         best = jnp.argmin(jnp.where(jnp.isfinite(found), found, jnp.inf))
         return state._replace(precision=tried[best]), jnp.int8(Status.ACTIVE)
@@ -450,14 +450,14 @@ def _algorithm(
         feed,
         steps_per_program=feed.steps_per_program,
         between=between,
-        start=functools.partial(_start, config, task),
+        start=partial(_start, config, task),
         passes=config.num_draws or 1,
     )
 
 
 def _predict_of(config) -> Predict:
     """Function by which a set predicts."""
-    return functools.partial(predict, config["laplace"]["structure"], config["num_draws"] == 0)
+    return partial(predict, config["laplace"]["structure"], config["num_draws"] == 0)
 
 
 def fitted(saved: loading.Saved) -> Fitted:
@@ -658,7 +658,7 @@ class Approximation:
         variances = of_member(variables, spectrum, precisions, inputs)
         outputs = self.task.outputs(variables, inputs)[0]
         likelihood = self.task.likelihood
-        predict = functools.partial(likelihood.predict, own_of(variables))
+        predict = partial(likelihood.predict, own_of(variables))
         predicted = predict(outputs)
 
         def widened(variances):
@@ -689,7 +689,7 @@ def predict(name: str, is_closed: bool, task: Supervised, one, number, inputs: A
     rng_key = jax.random.fold_in(jax.random.wrap_key_data(posterior["rng_key"]), Stream.DRAWS)
     normal = pytrees.standard_normal(jax.random.fold_in(rng_key, number), covered)
     off = member.structure.draw(spectrum, precision, member.matrices(normal))
-    outputs = functools.partial(member.outputs, variables, inputs=seen)
+    outputs = partial(member.outputs, variables, inputs=seen)
     # Not `jax.jvp`: what has a gradient of its own, as convolutions on CPU, has no other.
     at_mean, pull_back = jax.vjp(outputs, member.matrices(covered))
     (change,) = jax.linear_transpose(lambda one: pull_back(one)[0], at_mean)(off)

@@ -4,9 +4,9 @@ Of numbers it is ridge regression, of classes multinomial logistic regression. T
 one of a path whose predictions of the rows held out are best; the path begins with a constant.
 """
 
-import functools
 import operator
 import warnings
+from functools import partial
 
 import jax
 import numpy as np
@@ -105,7 +105,7 @@ def _beside(array: NDArray, value: float) -> NDArray:
     return np.concatenate([array, np.full_like(array, value)], axis=-1)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@partial(jax.jit, static_argnums=0)
 def _log_prob(family, outputs: Array, targets: Array) -> Array:
     return family.log_prob(family.init(jax.random.key(0)), outputs, targets)
 

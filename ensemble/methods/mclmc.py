@@ -8,8 +8,8 @@ the parameters are joined once for many steps. The numbers are those of BlackJAX
 after a step into NaN.
 """
 
-import functools
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -142,7 +142,7 @@ def join(
         return IntegratorState(function(position), function(momentum), log_density, function(grads))
 
     joined = each(lambda tree: ravel_pytree(tree)[0], state)
-    return joined, lambda vector: logdensity_fn(split(vector)), functools.partial(each, split)
+    return joined, lambda vector: logdensity_fn(split(vector)), partial(each, split)
 
 
 def step(

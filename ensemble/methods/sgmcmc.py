@@ -18,9 +18,9 @@ The noise of the gradient heats the chain. Of a gradient with noise V to dU it l
 temperature 1 + h^2 V / (M (1 - c^2)), and slow directions of x at `temperature` below.
 """
 
-import functools
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -276,7 +276,7 @@ def create(config: FrozenConfigDict, task: Supervised) -> Method:
             parameters=parameters,
             keep=Keep(times.draws_before, times.steps_per_draw, only_rows=True),
             together=None,
-            start=functools.partial(_start, config, task),
+            start=partial(_start, config, task),
         )
 
     cycle = {"the length of a cycle": (times.cycle_steps, "config.sgmcmc.num_samples")}
@@ -284,7 +284,7 @@ def create(config: FrozenConfigDict, task: Supervised) -> Method:
         config=config,
         task=task,
         num_members=config.num_chains,
-        place=functools.partial(training.spread, config, task),
+        place=partial(training.spread, config, task),
         algorithm=algorithm,
         report=report,
         steps_per_epoch=epochs.steps,

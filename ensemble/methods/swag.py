@@ -7,9 +7,9 @@ of low rank and a diagonal, of which sets of variables are drawn. Several member
 (Wilson and Izmailov 2020, arXiv:2002.08791).
 """
 
-import functools
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -76,7 +76,7 @@ def create(config: Config, task: Supervised) -> Method:
         config,
         task,
         lambda own, _: descent_by(own, schedule),
-        wrap=functools.partial(draws_of_iterates, config, task, np.array(parts) + start),
+        wrap=partial(draws_of_iterates, config, task, np.array(parts) + start),
         report=SWAGReport,
         facts={"the number of steps": (steps, "config.num_epochs or config.num_steps")},
     )
@@ -143,7 +143,7 @@ def draws_of_iterates(
         return SWAGState(moving, state.collections, *moments), info
 
     def parameters(now, state):
-        params = jax.vmap(functools.partial(_drawn, now, state))(draws)
+        params = jax.vmap(partial(_drawn, now, state))(draws)
         return {"params": params, **state.collections}
 
     def settle(now, state, data):

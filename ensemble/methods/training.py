@@ -1,8 +1,8 @@
 """Common parts of all methods whose members descend by batches."""
 
-import functools
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -28,7 +28,7 @@ from ensemble.runtime.algorithm import Algorithm, Between, Info, Status, Stream
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.feed import Batch, Batches, Fixed, Order
 from ensemble.runtime.loop import Period
-from ensemble.runtime.method import Method, Report
+from ensemble.runtime.method import Method, Report, Scalars
 from ensemble.sharding import processes
 from ensemble.storage.memory import device_bytes, memory_bytes
 from ensemble.task import Aux
@@ -60,7 +60,7 @@ class DescentReport(Report):
         super().__init__(config, task, f"lower config.learning_rate={config.learning_rate}")
         self.schedule = jax.jit(descent.learning_rate)  # Not a program for each operation.
 
-    def scalars(self, run, period: Period) -> dict[str, float]:
+    def scalars(self, run, period: Period) -> Scalars:
         """Means over steps, and the learning rate of the last one."""
         rate = self.share * float(self.schedule(period.end - 1))
         return {"train/learning_rate": rate, **super().scalars(run, period)}
@@ -158,7 +158,7 @@ def create(
     if own.init_from:
         from ensemble.methods import given_weights  # Most members start by themselves.
 
-        start = functools.partial(given_weights.start, own, learned)
+        start = partial(given_weights.start, own, learned)
 
     def algorithm(devices, numbers):
         found = descending(own, learned, devices, numbers, steps, how)._replace(start=start)
@@ -174,7 +174,7 @@ def create(
         task,
         epochs,
         members_learn=learned,
-        place=functools.partial(place, own, learned),
+        place=partial(place, own, learned),
         algorithm=algorithm,
         report=report(own, task, how),
         **more,
@@ -477,7 +477,7 @@ def batches(
         devices,
         numbers,
         source,
-        order or functools.partial(epoch_batches, *epochs, seed),
+        order or partial(epoch_batches, *epochs, seed),
         weights=None if weights is None else weights.astype(np.float32),
         prepare=task.prepare,
         augment=augment,

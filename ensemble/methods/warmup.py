@@ -5,8 +5,8 @@ The step size is found by dual averaging, the mass from the draws of windows tha
 where a window ends.
 """
 
-import functools
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -112,7 +112,7 @@ def windows(settings, is_by_leaf: bool = False) -> Windows:
         if is_low_rank:  # Outside of conditions, which would copy all draws of the window.
             mass = low_rank_mass.keep(mass, jnp.asarray(places)[t], state)
             adaptation = adaptation._replace(mass=())
-        branches = [functools.partial(adapt, stage) for stage in range(stages.max() + 1)]
+        branches = [partial(adapt, stage) for stage in range(stages.max() + 1)]
         adaptation = jax.lax.switch(jnp.asarray(stages)[t], branches, adaptation)
         return adaptation._replace(mass=mass) if is_low_rank else adaptation
 

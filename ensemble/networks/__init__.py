@@ -38,9 +38,7 @@ from ensemble.errors import InputError, in_one_line, in_own_code
 from ensemble.network import Network
 from ensemble.networks.linen import LinenNetwork
 from ensemble.networks.packed import Packing
-from ensemble.pytrees import ByName
-
-Factory = Callable[..., Any]
+from ensemble.pytrees import ByName, Function
 
 FLOAT32 = "float32"
 """Value of `config.dtype` that leaves every network as it is."""
@@ -69,7 +67,7 @@ def __getattr__(name: str) -> Any:
 
 
 def create(
-    model: str | Factory,
+    model: str | Function,
     num_outputs: int,
     settings: ByName | None = None,
     dtype: str = FLOAT32,
@@ -126,7 +124,7 @@ def takes_quantiles(settings: ByName) -> bool:
     return bool(settings.get("embedding", NO_EMBEDDING) != NO_EMBEDDING)
 
 
-def on_features(function: Callable[[Any], Any], head: str | Factory) -> Factory:
+def on_features(function: Callable[[Any], Any], head: str | Function) -> Function:
     """Makes a factory of networks that are heads on the features of a frozen backbone.
 
     Args:
@@ -142,7 +140,7 @@ def on_features(function: Callable[[Any], Any], head: str | Factory) -> Factory:
     return factory
 
 
-def as_network(made: Any, model: str | Factory) -> Network:
+def as_network(made: Any, model: str | Function) -> Network:
     """Adapts what the factory of a model returns.
 
     Raises:

@@ -6,8 +6,8 @@ many seconds to compile convolutions.
 
 from __future__ import annotations
 
-import contextlib
 import math
+from contextlib import nullcontext
 from typing import Any
 
 import jax
@@ -90,7 +90,7 @@ class Called:
         """Outputs [B, K]; arguments are those of `Network.apply`."""
         is_traced = isinstance(jnp.zeros(()), jax.core.Tracer)  # What calls this.
         # It is compiled much more slowly there.
-        eager = jax.ensure_compile_time_eval() if is_traced else contextlib.nullcontext()
+        eager = jax.ensure_compile_time_eval() if is_traced else nullcontext()
         with eager, jax.default_device(_cpu()):
             return np.asarray(self._apply(variables, inputs, *(how or (False,))))
 

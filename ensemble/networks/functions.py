@@ -17,11 +17,10 @@ in predictions without noise. A network that has state needs more than two such 
 `ensemble.network.Network`.
 """
 
-import dataclasses
 import functools
 import inspect
 import operator
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -31,11 +30,10 @@ from jax import Array
 
 from ensemble.errors import InputError
 from ensemble.network import Network, Variables, check_outputs
+from ensemble.pytrees import Function
 
-Function = Callable[..., Any]
 
-
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class FunctionNetwork:
     """A pair of functions without state; see `from_functions`.
 
@@ -93,7 +91,7 @@ def _names(path: Any) -> tuple[str, ...]:
     return tuple(jax.tree_util.keystr((key,), simple=True) for key in path) or ("array",)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class FrozenBackbone:
     """A head on features; see `ensemble.networks.on_features`.
 

@@ -5,10 +5,10 @@ The smallest of them is logistic regression.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import inspect
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import jax
@@ -79,7 +79,7 @@ class LinenNetwork:
         rngs = {}
         if rng_key is not None:  # Flax takes the stream `params` for one that is not given.
             rngs = {DROPOUT: rng_key, "params": jax.random.fold_in(rng_key, _OTHERS)}
-        with _noisy() if rngs and not train else contextlib.nullcontext():
+        with _noisy() if rngs and not train else nullcontext():
             outputs, moved = module.apply(
                 variables, inputs, rngs=rngs, mutable=list(state) if train else [], **mode
             )
@@ -96,7 +96,7 @@ class LinenNetwork:
         return (self.module, of_call) if of_call else (self.module.clone(**of_module), {})
 
 
-@contextlib.contextmanager
+@contextmanager
 def _noisy() -> Iterator[None]:
     """Within, layers of Flax draw their noise, whatever their module tells them."""
 

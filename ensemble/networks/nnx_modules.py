@@ -11,11 +11,11 @@ variables of a network: every call makes them from its key. Intermediates, and V
 call creates, are dropped.
 """
 
-import dataclasses
 import functools
 import inspect
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -31,7 +31,7 @@ _MODULE = "new module at each call, such as lambda rngs: MyModule(num_outputs, r
 _NOISY = (nnx.Dropout, nnx.MultiHeadAttention)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class NNXNetwork:
     """A factory of NNX modules; see `from_nnx`.
 

@@ -4,13 +4,13 @@ Discrete latents are summed out, by NumPyro's enumeration with funsor, which is 
 model has such latents.
 """
 
-import contextlib
-import functools
 import hashlib
 import json
 import math
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -44,7 +44,7 @@ from ensemble.numpyro_models.sites import (
     rows_of,
     running,
 )
-from ensemble.pytrees import ByName
+from ensemble.pytrees import ByName, Function
 from ensemble.sharding import transfer
 from ensemble.sharding.transfer import Layout
 from ensemble.storage import npz
@@ -59,7 +59,7 @@ _MAX_TRACKED = 100
 _NUM_TRIES = {False: 100, True: 1000}  # By whether starts are drawn from the prior.
 _NUM_POINTS = 3
 # TPUs and TF32 would round products to some 3 digits, which are nats here.
-_exactly = functools.partial(jax.default_matmul_precision, "highest")
+_exactly = partial(jax.default_matmul_precision, "highest")
 
 
 class Model(WithoutExamples):
@@ -95,7 +95,7 @@ class Model(WithoutExamples):
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Function,
         args: tuple[Any, ...] = (),
         kwargs: Arrays | None = None,
         name: str = "the model",
@@ -211,7 +211,7 @@ class Model(WithoutExamples):
         of_jax = {number: jnp.asarray(array) for number, array in arrays.items()}
         leaves = [of_jax.get(str(i), leaf) for i, leaf in enumerate(self._leaves)]
         args, kwargs = jax.tree.unflatten(self._structure, leaves)
-        return functools.partial(self._function, *args, **kwargs)
+        return partial(self._function, *args, **kwargs)
 
     # Functions of the parameters.
 
@@ -288,7 +288,7 @@ class Model(WithoutExamples):
             if not self.discrete:
                 sites = handlers.trace(seeded).get_trace()
                 log_probs = {n: sites[n]["fn"].log_prob(sites[n]["value"]) for n in self.observed}
-            with contextlib.suppress(NotImplementedError):
+            with suppress(NotImplementedError):
                 sites = handlers.trace(handlers.uncondition(seeded)).get_trace()
                 drawn = {name: sites[name]["value"] for name in self.observed}
         return log_probs, drawn
@@ -394,7 +394,7 @@ class Model(WithoutExamples):
             )
         return ""
 
-    def _of_chains(self, function: Callable[..., Any], params: Arrays) -> Any:
+    def _of_chains(self, function: Function, params: Arrays) -> Any:
         """Computes a function of parameters [C, ...], on the host."""
         compiled = jax.jit(jax.vmap(function, in_axes=(0, None)))
         return transfer.fetch(compiled(params, self.arrays))
@@ -419,7 +419,7 @@ class Model(WithoutExamples):
         """Returns what a checkpoint says of what is sampled, JSON-ready."""
         return {"name": self.name, "fingerprint": self._fingerprint, "num_examples": {}}
 
-    @functools.cached_property
+    @cached_property
     def _fingerprint(self) -> str:
         """Model, data and, roughly, values: another prior is another model."""
         rng = np.random.default_rng(0)

@@ -5,8 +5,8 @@ number of devices. Latents in the plate and data with as many rows are placed ro
 compiler divides what is computed of them, with a sum over the devices where rows meet.
 """
 
-import functools
 from collections.abc import Callable
+from functools import cached_property, wraps
 from typing import Any
 
 import jax
@@ -18,6 +18,7 @@ from numpyro.infer.util import constrain_fn, unconstrain_fn
 
 from ensemble.numpyro_models.model import Arrays, Model
 from ensemble.numpyro_models.sites import Rows
+from ensemble.pytrees import Function
 from ensemble.sharding import transfer
 from ensemble.sharding.mesh import DATA
 from ensemble.sharding.transfer import Layout
@@ -26,7 +27,7 @@ from ensemble.sharding.transfer import Layout
 def _with_data(method: Any) -> Any:
     """Compiles a method of an argument and the data, and gives it the model's own."""
     program = jax.jit(method, static_argnums=0)
-    return functools.wraps(method)(lambda self, argument: program(self, argument, self.data))
+    return wraps(method)(lambda self, argument: program(self, argument, self.data))
 
 
 class ShardedModel:
@@ -59,7 +60,7 @@ class ShardedModel:
             if kinds == {Rows(rows.size, 0, DATA)}:
                 self.layout = Layout(tuple(latents), rows.size, self._num_places(rows))
 
-    @functools.cached_property
+    @cached_property
     def data(self) -> Arrays:
         """Arrays among the arguments, on the devices; those with rows are padded."""
         with jax.ensure_compile_time_eval():  # What is traced may be the first to ask.
@@ -135,7 +136,7 @@ class ShardedModel:
         return NamedSharding(self._mesh, PartitionSpec(*[None] * rows.axis, rows.axis_name))
 
 
-def make_model(model: Callable[..., Any], mesh: Mesh, *args: Any, **kwargs: Any) -> ShardedModel:
+def make_model(model: Function, mesh: Mesh, *args: Any, **kwargs: Any) -> ShardedModel:
     """Spreads a NumPyro model and its data over a mesh.
 
     Args:

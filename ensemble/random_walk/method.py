@@ -5,9 +5,9 @@ A step is one step of every chain; the warm-up, which tunes the moves, comes bef
 The task is a density: there is nothing to learn from, and nothing to predict.
 """
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ from ensemble.random_walk.walker import Walker
 from ensemble.runtime.algorithm import Algorithm
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.feed import Fixed
-from ensemble.runtime.method import Method, Report
+from ensemble.runtime.method import Method, Report, Scalars
 from ensemble.sharding import processes
 from ensemble.task import WithoutExamples
 
@@ -40,7 +40,7 @@ _TITLES = {
 _WATCHED = ("rhat_max", "nested_rhat_max", "ess_min", "accept", "ess_per_second")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class DensityTask(WithoutExamples):
     """A density by its name.
 
@@ -110,7 +110,7 @@ class WalkReport(Report):
     rate = "posterior/samples_per_second"
     charts: ClassVar[Mapping[str, str]] = {}
 
-    def monitored(self, run: Any) -> dict[str, float]:
+    def monitored(self, run: Any) -> Scalars:
         """Moments, and convergence."""
         if not run.loop.step:
             return {}
@@ -124,11 +124,11 @@ class WalkReport(Report):
             if value is not None and math.isfinite(value)
         }
 
-    def headline(self, scalars: Mapping[str, float]) -> dict[str, float]:
+    def headline(self, scalars: Scalars) -> Scalars:
         """What the samples are worth."""
         return {title: scalars[tag] for tag, title in _TITLES.items() if tag in scalars}
 
-    def may_end(self, scalars: Mapping[str, float]) -> bool:
+    def may_end(self, scalars: Scalars) -> bool:
         """Returns whether the chains have converged as `config.stop_when` asks.
 
         Both R-hats, of halves and of starts, must be below what is asked, or 1.1.

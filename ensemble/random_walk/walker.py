@@ -5,9 +5,9 @@ blocks or chunks gives the same draws, bit for bit: see `block_kernel.py` for th
 sums, and `summary.py` for what they say.
 """
 
-import functools
 import itertools
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -130,7 +130,7 @@ class Walker:
         # Nothing is differentiated and no device waits for another, so there is nothing for
         # check_vma to check, and densities may hold loops that it would not understand.
         move = jax.shard_map(
-            functools.partial(move_blocks, self._logdensity, ENSEMBLE),
+            partial(move_blocks, self._logdensity, ENSEMBLE),
             mesh=devices.mesh,
             in_specs=(spread.spec,) * 2 + (whole.spec,) * 4,
             out_specs=spread.spec,

@@ -5,12 +5,12 @@ of it is in this repository: its licence forbids that. Watches can be generated,
 MovieLens and with its words: movies are items.
 """
 
-import dataclasses
-import functools
 import hashlib
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
@@ -61,7 +61,7 @@ _LOG_ODDS = -5.5  # Of the least active user and a movie of ordinary popularity.
 _USUAL_MOVIES = 600  # With fewer to choose from, a user watches a larger share of them.
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class InteractionDataset(Source):
     """Pairs of a user and an item in the splits `train` and `test`.
 
@@ -87,14 +87,14 @@ class InteractionDataset(Source):
         """Numbers of users and of items."""
         return len(self.user_ids), len(self.items)
 
-    @functools.cached_property
+    @cached_property
     def fingerprint(self) -> str:
         """16 hex digits that change when pairs, targets or weights do."""
         digest = hashlib.blake2b(super().fingerprint.encode(), digest_size=8)
         digest.update(self.weights.tobytes())
         return digest.hexdigest()
 
-    @functools.cached_property
+    @cached_property
     def signs(self) -> np.ndarray:
         """Watches [N, M] int8: 1 where user i has watched item j, -1 if not, 0 if held out."""
         signs = np.full(self.shape, -1, np.int8)

@@ -11,8 +11,8 @@ with users' parameters next to their rows: `likelihood`. For ratings nothing is 
 times items.
 """
 
-import dataclasses
-import functools
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -83,7 +83,7 @@ def score(task: Any, draws: Any) -> dict[str, float]:
     return {name: float(value) for name, value in found.items()}
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@partial(jax.jit, static_argnums=0)
 def _mixture(task: Any, draws: Any, split: Any) -> tuple[Array, Array]:
     """Predictions of the pairs [P] of a split by the mixture of draws.
 
@@ -160,7 +160,7 @@ _ALLOWED = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class MatrixFactorisation:
     """The network, from pairs of a user and an item to log-odds or standardised ratings.
 
@@ -208,7 +208,7 @@ class MatrixFactorisation:
             )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Factorisation(Supervised):
     """An `InteractionDataset`, and the factors that are to explain it."""
 
@@ -231,12 +231,12 @@ class Factorisation(Supervised):
 
     def biases(self, mesh: Mesh) -> Any:
         """Parameters of the same model without factors, with priors N(0, 1), at the maximum."""
-        network = dataclasses.replace(self.network, num_factors=0)
-        simple = dataclasses.replace(self, network=network, priors=parse_prior("normal(1)"))
+        network = replace(self.network, num_factors=0)
+        simple = replace(self, network=network, priors=parse_prior("normal(1)"))
         train = self.dataset.splits["train"]
         return find_map(simple, make_log_density(simple, train, mesh))
 
-    @functools.cached_property
+    @cached_property
     def popularity(self) -> ByName:
         """Parameters of the model for which all users are alike, without factors.
 

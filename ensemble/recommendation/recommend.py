@@ -1,14 +1,14 @@
 """Recommendations of a workdir to one user: `ensemble.recommend`, which the command prints."""
 
-import dataclasses
 import numbers
-import os
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 import pandas as pd
 import scipy.special
+from etils.epath import PathLike
 
 from ensemble.config import flatten
 from ensemble.data.catalogue import load
@@ -26,7 +26,7 @@ from ensemble.storage.workdir import Workdir
 _NEW_STREAM = 2**32 - 3  # The seed is folded with it to draw new users.
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class ItemPrediction:
     """Recommendations to a user. As text, it is a table, an item a line.
 
@@ -74,7 +74,7 @@ class ItemPrediction:
 
 
 def recommend(
-    workdir: str | os.PathLike[str],
+    workdir: PathLike,
     user: str | int,
     *,
     top: int = NUM_RECOMMENDED,

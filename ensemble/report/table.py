@@ -82,9 +82,6 @@ def cells(row: Row, metrics: ByName) -> list[Any]:
     return found
 
 
-Results = Mapping[str, Any]
-"""Content of results.json."""
-
 SLOW = "slow"
 MODES = "modes"
 DIVERGENT = "divergent"
@@ -122,7 +119,7 @@ class Section(NamedTuple):
     remedy: Any = lambda results, fault: ""
 
 
-def sections_of(results: Results) -> list[Section]:
+def sections_of(results: ByName) -> list[Section]:
     """The sections that results have."""
     keys = {*results, *(results.get("posterior") or ())}
     return [resolve(place) for key, place in _SECTIONS.items() if key in keys]

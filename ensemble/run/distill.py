@@ -4,6 +4,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from etils.epath import PathLike
+
 from ensemble import pytrees
 from ensemble.config import by_path, fields_for, flatten
 from ensemble.data.data_forms import bundled
@@ -19,7 +21,7 @@ _NOT_TAKEN = {"ensemble_size", "prior", "class_weights", "label_smoothing"}
 
 
 def distill(
-    teacher: str | os.PathLike[str],
+    teacher: PathLike,
     workdir: str | None = None,
     config: Mapping[str, Any] | None = None,
     data: Any = None,

@@ -1,8 +1,8 @@
 """Log of a run: scalars in `metrics.jsonl`, and these and pictures for TensorBoard."""
 
-import contextlib
 import tempfile
 import time
+from contextlib import ExitStack
 from typing import Any
 
 from ensemble.config.builtin import CALLBACKS
@@ -44,7 +44,7 @@ class Log:
         self._has_events = has_events and is_main
         self._events: Any = None
         self._name = on_metrics
-        self._stack = contextlib.ExitStack()
+        self._stack = ExitStack()
         self._on_metrics: Any = None
         if is_main:
             self._on_metrics = CALLBACKS.load(on_metrics) if on_metrics else None

@@ -5,11 +5,11 @@ signals, notes and the display), creates the task and the method, and has the ru
 restore the members, enlarge their number, move them and report.
 """
 
-import contextlib
 import os
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict, FrozenConfigDict
@@ -146,14 +146,14 @@ _NUM_KEPT = 3
 """The newest checkpoints, which are kept."""
 
 
-@contextlib.contextmanager
+@contextmanager
 def opened(config: FrozenConfigDict, workdir: str | None, show_progress: bool) -> Iterator[Open]:
     """Opens a run in a workdir, or where nobody looks if that is None.
 
     Raises:
         InputError: The workdir holds another run, or is in use, or the system refuses a file.
     """
-    with contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         work = Workdir(
             stack.enter_context(tempfile.TemporaryDirectory()) if workdir is None else workdir
         )

@@ -5,8 +5,6 @@ that shows it at INFO one every half minute.
 """
 
 import collections
-import contextlib
-import dataclasses
 import datetime
 import logging
 import os
@@ -14,13 +12,13 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
-from ensemble.errors import printable
-
-logger = logging.getLogger("ensemble")
+from ensemble.errors import logger, printable
 
 ByName = dict[str, Any]
 
@@ -30,7 +28,7 @@ _MOST_WAITS = 1000
 """The latest waits for steps that the pace is of."""
 
 
-@dataclasses.dataclass
+@dataclass
 class Clock:
     """The seconds of a run, over all the processes that it took.
 
@@ -42,7 +40,7 @@ class Clock:
         member_examples: examples seen, summed over members.
     """
 
-    started: float = dataclasses.field(default_factory=time.monotonic)
+    started: float = field(default_factory=time.monotonic)
     seconds_before: float = 0.0
     seconds_training: float = 0.0
     member_examples: int = 0
@@ -53,7 +51,7 @@ class Clock:
 
     def state(self) -> ByName:
         """What a checkpoint keeps of the clock: all but `started` for the one that goes on."""
-        return {**dataclasses.asdict(self), "seconds_before": self.seconds()}
+        return {**asdict(self), "seconds_before": self.seconds()}
 
     def timing(self) -> ByName:
         """Returns the report's entry."""
@@ -115,7 +113,7 @@ class Display:
             self.is_there = False
 
 
-class Progress(contextlib.AbstractContextManager["Progress"]):
+class Progress(AbstractContextManager["Progress"]):
     """How far some work is: step, time left, steps a second, and what is known by then.
 
     Args:
@@ -198,7 +196,7 @@ def duration(seconds: float) -> str:
     return str(datetime.timedelta(seconds=round(seconds)))
 
 
-@contextlib.contextmanager
+@contextmanager
 def open_display(show: bool = True) -> Iterator[Display]:
     """Opens the display that suits what stderr is.
 

@@ -10,10 +10,10 @@ accelerator's memory only the numbers are sent.
 """
 
 import concurrent.futures
-import dataclasses
-import functools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -69,7 +69,7 @@ class Batch(NamedTuple):
     weights: Array
 
 
-@dataclasses.dataclass(eq=False)
+@dataclass(eq=False)
 class Batches:
     """Batches of the training split, in the order of (seed, epoch) or (seed, epoch, member).
 
@@ -100,7 +100,7 @@ class Batches:
     on_devices: bool = False
 
     def __post_init__(self) -> None:
-        self._of_epoch = functools.lru_cache(2)(self._numbers_of_epoch)
+        self._of_epoch = lru_cache(2)(self._numbers_of_epoch)
         source = self.source
         self._ahead: Any = {}
         self._pool: Any = None

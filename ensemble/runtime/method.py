@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import re
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
@@ -138,7 +138,7 @@ class KeptReport(Report):
         """Sets of a member that predict, at most."""
         return int(self.config.max_draws_per_chain)
 
-    @functools.cached_property
+    @cached_property
     def _known(self) -> ByName:
         return {}
 
@@ -202,7 +202,7 @@ def _read(draws: Any, numbers: Any) -> Any:
     return processes.tree_from_main(kept or like)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Method:
     """Method of a run: algorithm, placement and report.
 
@@ -230,4 +230,4 @@ class Method:
     examples_before: Function = lambda step: 0
     members_learn: Any = None
     tracked_split: str | None = None
-    facts: ByName = dataclasses.field(default_factory=dict)
+    facts: ByName = field(default_factory=dict)

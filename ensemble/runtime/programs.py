@@ -1,7 +1,7 @@
 """The compiled functions of a method on its devices: the only `jit` of training."""
 
-import functools
 from collections.abc import Sequence
+from functools import cached_property, wraps
 from typing import Any, NamedTuple
 
 import jax
@@ -92,7 +92,7 @@ class Programs:
     def _compiled(self, fn: Function, **options: Any) -> Any:
         """Compiles a function, in which networks see that it is traced for these devices."""
 
-        @functools.wraps(fn)
+        @wraps(fn)
         def traced(*args: Any) -> Any:
             with traced_for(self.devices.mesh):
                 return fn(*args)
@@ -101,12 +101,12 @@ class Programs:
 
     # What the loop calls.
 
-    @functools.cached_property
+    @cached_property
     def shapes(self) -> Any:
         """The shapes of the members, [num_places, ...]."""
         return jax.eval_shape(self._started, *self._arguments(Start()))
 
-    @functools.cached_property
+    @cached_property
     def set_shapes(self) -> Any:
         """The shapes of one set of parameters of one member."""
         zero = np.int32(0)

@@ -1,26 +1,25 @@
 """Files that are written whole or not at all, and by one process at a time."""
 
-import contextlib
 import fcntl
 import os
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 import fsspec
-from etils import epath
-from etils.epath import Path
+from etils.epath import Path, PathLike
 
 from ensemble.errors import InputError, in_one_line, shown
 
 
-def is_remote(path: epath.PathLike) -> bool:
+def is_remote(path: PathLike) -> bool:
     """Whether a path is of a store and not of a disk."""
     return "://" in os.fspath(path)
 
 
-def user_path(path: epath.PathLike, flag: str) -> Path:
+def user_path(path: PathLike, flag: str) -> Path:
     """Makes a path of what a user gives, with `~` expanded: absolute, or remote (`gs://`).
 
     Args:
@@ -100,7 +99,7 @@ def write_file(path: Path, content: Content) -> None:
             os.fsync(file.fileno())  # Else the file may be empty, after a power cut.
         os.replace(part, path)
     finally:  # What is written may be computed meanwhile, and interrupted.
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             os.unlink(part)
     flush(path.parent)
 
@@ -118,9 +117,9 @@ def make_folder(folder: Path) -> None:
     folder.mkdir(parents=is_remote(folder), exist_ok=True)
 
 
-def flush(folder: epath.PathLike) -> None:
+def flush(folder: PathLike) -> None:
     """Brings the names in a folder to a disk that can flush such, if it may be read."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         number = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(number)
@@ -128,8 +127,8 @@ def flush(folder: epath.PathLike) -> None:
             os.close(number)
 
 
-@contextlib.contextmanager
-def locked(path: epath.PathLike, in_use: Callable[[], None]) -> Iterator[bool]:
+@contextmanager
+def locked(path: PathLike, in_use: Callable[[], None]) -> Iterator[bool]:
     """Holds a lock that the kernel releases when this process dies.
 
     Args:

@@ -4,12 +4,12 @@ A new file is written first, then its entry; an entry goes before its file is re
 So a file without an entry is unfinished, whenever a run is killed, and nobody reads it.
 """
 
-import contextlib
 import hashlib
 import json
 import threading
 import zipfile
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from etils.epath import Path
@@ -47,7 +47,7 @@ class Manifest:
         """
         if not self.path.exists():
             return {}
-        with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
+        with suppress(ValueError, LookupError, TypeError, RecursionError):
             content = json.loads(self.path.read_bytes())
             files: dict[str, str] = content["files"]
             if content["digest"] == _digest_of(files):
@@ -87,7 +87,7 @@ class Manifest:
         expected = self.entries().get(self._name(path))
         if expected is None or not path.exists():
             return False
-        with contextlib.suppress(FileNotFoundError, zipfile.BadZipFile):
+        with suppress(FileNotFoundError, zipfile.BadZipFile):
             # A file that is larger than it was is not read.
             if expected.startswith(f"{_size(path)} ") and _digest(path) == expected:
                 return True

@@ -4,8 +4,8 @@ An npz file has the arrays of a `Predictive` by their names, and entries such as
 of `kfold_bagging` also leave `predictions/held_out.npz`: losses of the rows that they hold out.
 """
 
-import functools
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,7 +95,7 @@ def write_predictive(path: epath.Path, predictive: Predictive) -> None:
         path.rmtree()
     path.mkdir(parents=True)
     for name, one in _arrays(predictive).items():
-        write_file(path / f"{name}.npy", functools.partial(np.save, arr=one))
+        write_file(path / f"{name}.npy", partial(np.save, arr=one))
 
 
 def read_predictive(path: epath.Path, likelihood: Likelihood) -> Predictive:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple, NoReturn
 
 import ml_collections
-from etils import epath
-from etils.epath import Path
+from etils.epath import Path, PathLike
 
 from ensemble.config import FORMAT, build, differences, flatten
 from ensemble.config.pieces import packages
@@ -40,7 +39,7 @@ class Workdir:
         InputError: There can be no such path.
     """
 
-    def __init__(self, path: epath.PathLike):
+    def __init__(self, path: PathLike):
         self.path = user_path(path, "--workdir")
         self.config = self.path / "config.json"
         self.report = self.path / "results.json"
@@ -69,7 +68,7 @@ class Workdir:
         """Whether the directory is an object store's, which cannot lock or append."""
         return is_remote(self.path)
 
-    @contextlib.contextmanager
+    @contextmanager
     def opened(self) -> Iterator[None]:
         """Creates the directory and holds it for one run.
 
@@ -79,7 +78,7 @@ class Workdir:
         Raises:
             InputError: It cannot be written, or another run holds it.
         """
-        with contextlib.ExitStack() as stack:
+        with ExitStack() as stack:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
                 lock = locked(self.path / ".lock", self._in_use)
@@ -107,7 +106,7 @@ class Workdir:
             for left in self.path.glob(pattern):
                 left.rmtree() if left.is_dir() else left.unlink()
 
-    @contextlib.contextmanager
+    @contextmanager
     def checkpoint_errors(self) -> Iterator[None]:
         """Turns what a checkpoint of another network makes its readers raise into one line.
 
@@ -295,7 +294,7 @@ def read_metrics(path: Path) -> list[Json]:
     """
     records = []
     for line in path.read_bytes().splitlines() if path.exists() else ():
-        with contextlib.suppress(Exception):  # A kill or a full disk may have spoiled a line.
+        with suppress(Exception):  # A kill or a full disk may have spoiled a line.
             record = _drawable(json.loads(line), math.nan)
             records.append({**record, "step": int(record["step"])})
     return records

@@ -7,7 +7,7 @@ training points it is less certain. Labels are used for training metrics alone.
 """
 
 import dataclasses
-import functools
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -76,7 +76,7 @@ class Distilled(Supervised):
         likelihood: Any = self.likelihood  # Which `create` has checked.
         return likelihood.expected_log_prob(own, aux.outputs, self.teach(inputs)), aux
 
-    @functools.cached_property
+    @cached_property
     def teach(self) -> Function:
         """From raw inputs [B, ...] to the teacher's predictions, within a program of JAX."""
         teacher, fitted = self.teacher, self.teacher.fitted

@@ -9,7 +9,7 @@ for XLA:CPU multiplies fastest what is contracted over its rows. All chains of a
 product. Accelerators, which are fast at plain products, get one group with every feature.
 """
 
-import functools
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -65,7 +65,7 @@ def place_blocks(
         in_blocks: whether to group them, or make one group of all; None: as suits the devices.
     """
     in_blocks = mesh.devices.flat[0].platform == "cpu" if in_blocks is None else in_blocks
-    normalised = functools.partial(with_bias, dataset, split)
+    normalised = partial(with_bias, dataset, split)
     num_examples = len(split.targets)
     num_features = normalised(slice(1)).shape[1]
     groups = [(np.arange(num_examples), np.arange(num_features))]
@@ -78,9 +78,7 @@ def place_blocks(
     over_examples = named_sharding(mesh, None, "example")
 
     def place_block(alike: list[Group]) -> Block:
-        pad = functools.partial(
-            transfer.pad, size=transfer.padded_size(len(alike[0][0]), mesh, DATA)
-        )
+        pad = partial(transfer.pad, size=transfer.padded_size(len(alike[0][0]), mesh, DATA))
         put = transfer.put
         rows = np.stack([pad(normalised(examples)[:, features]) for examples, features in alike])
         labels = [pad(split.targets[one].astype(np.int32), fill=-1) for one, _ in alike]

@@ -1,9 +1,8 @@
 """The supervised task: a data set, a network, a likelihood and a prior."""
 
-import dataclasses
-import functools
-import logging
 import math
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -21,7 +20,7 @@ from ensemble.data.dataset import with_quantiles, with_robust_scaling
 from ensemble.data.image_form import parse_size
 from ensemble.data.labels import class_weights, weights_in_batches
 from ensemble.data.source import Examples, Request, Source
-from ensemble.errors import InputError, in_own_code, shown
+from ensemble.errors import InputError, in_own_code, logger, shown
 from ensemble.fitted import LINEAR, WIDTH
 from ensemble.likelihoods.classes import Categorical
 from ensemble.likelihoods.likelihood import Likelihood
@@ -41,11 +40,10 @@ OWN = "likelihood"
 """The entry of `params` that holds the likelihood's own parameters, where it has any."""
 _SCALES = ("shift", "scale", "squash", "quantiles")
 """Arrays of a data set that normalise inputs."""
-logger = logging.getLogger("ensemble")
 _OWN_STREAM = 2**32 - 2  # What a member's key is folded with to start them.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Supervised:
     """A data set and the network that is to learn it.
 
@@ -117,17 +115,17 @@ class Supervised:
 
     # Parameters.
 
-    @functools.cached_property
+    @cached_property
     def traits(self) -> Traits:
         """What the network does beside mapping inputs to outputs."""
         return facts.traits(self.network, self.dataset.input_shape)
 
-    @functools.cached_property
+    @cached_property
     def output_layer(self) -> ByName | None:
         """The dense layer that makes the outputs, as of `facts.output_layer`."""
         return facts.output_layer(self.network, self.dataset.input_shape)
 
-    @functools.cached_property
+    @cached_property
     def _has_own(self) -> bool:
         """Whether the likelihood has parameters of its own."""
         return bool(jax.eval_shape(self.likelihood.init, jax.eval_shape(jax.random.key, 0)))
@@ -260,7 +258,7 @@ class Supervised:
 
     # Multinomial logistic regression.
 
-    @functools.cached_property
+    @cached_property
     def is_softmax_regression(self) -> bool:
         """Whether it is that: a softmax of one dense layer, whose curvature is known."""
         module = getattr(self.network, "module", None)

@@ -11,6 +11,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from etils.epath import PathLike
+
 from ensemble.config import build, by_path
 from ensemble.data.catalogue import complete
 from ensemble.errors import InputError, TrainingError
@@ -55,7 +57,7 @@ def _cells(row: Keys) -> list[str]:
 def compare_methods(
     config: Mapping[str, Any],
     time_limit: float | str = 600,
-    workdir: str | os.PathLike[str] | None = None,
+    workdir: PathLike | None = None,
     data: Any = None,
     *,
     methods: Sequence[str] | None = None,

@@ -14,14 +14,15 @@ selection takes those that predict these rows best together, each with a weight 
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 import os
 from collections.abc import Generator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
+from etils.epath import PathLike
 
 from ensemble.config import build, by_path
 from ensemble.config.builtin import MODELS
@@ -100,7 +101,7 @@ class SearchResult(TrainResult):
 def search(
     data: Any = None,
     time_limit: float | str = 600,
-    workdir: str | os.PathLike[str] | None = None,
+    workdir: PathLike | None = None,
     config: Mapping[str, Any] | None = None,
     *,
     show_progress: bool = True,
@@ -157,7 +158,7 @@ def search(
 def _try(trials: Trials, given: ByName) -> None:
     """Tries what is proposed until the time is over, nothing is left, or all fails."""
     proposed = proposals(trials.config["seed"], trials.config["num_epochs"], given)
-    score, last = functools.partial(_loss, trials), None
+    score, last = partial(_loss, trials), None
     for number in itertools.count():
         try:
             settings = proposed.send(last)

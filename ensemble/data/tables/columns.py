@@ -6,11 +6,11 @@ Arrow reads all but CSV files. A column is what somebody has said of it, else wh
 from __future__ import annotations
 
 import collections
-import contextlib
-import dataclasses
 import hashlib
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ _CODE = re.compile(r"0.")  # Of 007.
 _DOUBT = "may hold dates"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Column:
     """A column.
 
@@ -63,12 +63,12 @@ class Column:
 
     def rows(self, rows: NDArray | slice) -> Column:
         """Some of its rows."""
-        return dataclasses.replace(self, values=self.values[rows])
+        return replace(self, values=self.values[rows])
 
     def without(self, missing: Sequence[str]) -> Column:
         """The same with gaps in place of values that stand for one, as of `config.na_values`."""
         values = read_table.blank(self.values, missing, self.kind)
-        return dataclasses.replace(self, values=np.asarray(values, self.values.dtype))
+        return replace(self, values=np.asarray(values, self.values.dtype))
 
     def texts(self) -> NDArray:
         """[N] texts, empty where a value is missing; whole numbers have no decimal point."""
@@ -219,7 +219,7 @@ def _of_values(values: Any, what: str) -> Column:
             days = np.where(np.isnat(times), np.nan, times.astype(np.int64) / 86_400e6)
             return Column(days, "date" if times.dtype.kind == "M" else "number")
         elif not (types.is_binary(values.type) or "string" in str(values.type)):
-            with contextlib.suppress(pyarrow.ArrowInvalid):  # Of whole numbers beyond 2**53.
+            with suppress(pyarrow.ArrowInvalid):  # Of whole numbers beyond 2**53.
                 found = values.cast("float64").to_numpy(zero_copy_only=False)
                 return Column(found, "boolean" if types.is_boolean(values.type) else "number")
         texts = compute.fill_null(compute.utf8_trim_whitespace(values.cast("string")), "")
@@ -350,7 +350,7 @@ def _date_forms(texts: Sequence[str]) -> list[str]:
 def _note_mark(name: str, texts: NDArray) -> None:
     """Notes a column of numbers, of a file that shows no decimal mark, whose mark may be either."""
     marked = [one for one in texts if ("." in one or "," in one) and one.lower() != "n.a."]
-    with contextlib.suppress(ValueError, IndexError):  # One mark alone suits, or there is none.
+    with suppress(ValueError, IndexError):  # One mark alone suits, or there is none.
         point, comma = (read_table.numbers(marked, mark)[0] for mark in ".,")
         note(
             f"Column {name!r} holds {marked[0]!r}, which is taken for {point:.15g}, and may be "

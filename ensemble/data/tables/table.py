@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,7 @@ _LEAST = 3  # Rows of a category that has a column of its own.
 _PARTS = 7  # Of a period, in more than one of which dates must lie.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class TableForm:
     """What a run has made of each column.
 
@@ -258,7 +258,7 @@ def source_of(given: Parts, name: str, request: Request) -> Source:
         begin = end
         end += len(next(iter(frames[part].values())))
         parts[part] = Examples(np.arange(begin, end), y)  # Of the joined columns.
-    own = check_targets(dataclasses.replace(given, parts=parts), name)
+    own = check_targets(replace(given, parts=parts), name)
     by, _, title = request.split_by.partition(":")
     chosen = column_types(request.column_types or {})
     aside = {title: f"drop:config.split_by is by its {by}s"} if by else {}
