@@ -30,11 +30,10 @@ from numpy.typing import NDArray
 from ensemble import pytrees
 from ensemble.config import Config
 from ensemble.data.batches import epoch_batches
-from ensemble.data.source import Parts, Source, Strata
+from ensemble.data.source import Source
 from ensemble.data.splitting import (
     cut,
     digest_examples,
-    in_random_order,
     keep_together,
     stratified_split,
 )
@@ -156,7 +155,10 @@ def make_folds(source: Source, number: int, seed: int) -> Folds:
     if number == 1:
         tenth = max(1, num_rows // _SHARE)
         sizes = [tenth, num_rows - tenth]
-    codes, parts = _random(source, sizes, seed) if strata is None else _by(strata, sizes, seed)
+    if strata is None:
+        codes, parts = _random(source, sizes, seed)
+    else:
+        codes, parts = cut(strata, sizes, seed, latest_first=True)
     of_rows, is_shared = np.empty(num_rows, np.int64), np.zeros(num_rows, bool)
     for fold, rows in enumerate(parts):
         of_rows[rows] = fold
@@ -169,7 +171,7 @@ def make_folds(source: Source, number: int, seed: int) -> Folds:
     return Folds(number, of_rows, is_shared)
 
 
-def _random(source: Source, sizes: list[int], seed: int) -> Parts:
+def _random(source: Source, sizes: list[int], seed: int):
     """Codes [N] of inputs, and the rows of folds that are alike in their targets."""
     classes = targets = source.targets("train")
     if targets.dtype.kind not in "iu":  # Blocks of as many rows as folds by rank, of the first one.
@@ -177,13 +179,6 @@ def _random(source: Source, sizes: list[int], seed: int) -> Parts:
         classes = np.argsort(np.argsort(first, kind="stable")) // len(sizes)
     codes = digest_examples(source.splits["train"].inputs)
     return codes, keep_together(stratified_split(classes, sizes, seed), codes)
-
-
-def _by(strata: Strata, sizes: list[int], seed: int) -> Parts:
-    """Codes [N] of groups or times, and the rows of folds of whole ones."""
-    codes = np.unique(strata.values, return_inverse=True)[1]
-    codes = codes.max() - codes if strata.groups is None else in_random_order(codes, seed)
-    return codes, cut(strata, codes, sizes)
 
 
 # The method.
