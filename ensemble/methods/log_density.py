@@ -13,9 +13,8 @@ from jax.sharding import Mesh
 
 from ensemble.data.source import Examples
 from ensemble.errors import InputError
-from ensemble.sharding.chainwise import with_own_gradient
 from ensemble.sharding.mesh import DATA, platform_of, spec
-from ensemble.sharding.transfer import place_split
+from ensemble.sharding.transfer import place_split, with_own_gradient
 from ensemble.task import LogDensity, OwnLogLikelihood
 from ensemble.tasks.supervised import Supervised
 

@@ -18,7 +18,7 @@ from blackjax.mcmc.metrics import default_metric
 from ensemble import pytrees
 from ensemble.methods.kernels import Chain, LogDensityFn, Sampler, Settings, follow
 from ensemble.methods.warmup import Adaptation, windows
-from ensemble.sharding.chainwise import with_own_gradient
+from ensemble.sharding.transfer import with_own_gradient
 
 SWAP = 2**32 - 3
 """Number of the stream of swaps in a draw's key: no replica has it."""

@@ -31,11 +31,10 @@ from ensemble.config.builtin import MAP, PRIOR, STARTS, UNIFORM
 from ensemble.data.source import Examples, in_memory
 from ensemble.draws.store import Draws
 from ensemble.errors import InputError
-from ensemble.methods.given_weights import check_number, named, read
+from ensemble.methods.given_weights import check_number, fitting, named, read
 from ensemble.priors import prior_of
 from ensemble.runtime.algorithm import Start
 from ensemble.sharding import processes, signals, transfer
-from ensemble.storage import weights
 from ensemble.storage.workdir import Workdir
 from ensemble.task import LogDensity, Modelled
 from ensemble.tasks.linear_likelihood import join_bias, split_bias, with_bias
@@ -265,7 +264,7 @@ def given_starts(config: ml_collections.FrozenConfigDict, task: Supervised | Mod
         found = read(config.init_from, what)
     shapes = task.params_shapes()
     own = named(shapes)
-    fits = weights.fitting(found, own, own, what, str(config.model))
+    fits = fitting(found, own, own, what, str(config.model))
     leaves = [jnp.asarray(fits[name][: config.num_chains]) for name in own]
     check_number(config, len(leaves[0]), "num_chains")
     starts = jax.tree.unflatten(jax.tree.structure(shapes), leaves)

@@ -2,7 +2,7 @@
 
 Thousands of chains move together, and only sums over their draws are kept. Any number of devices,
 blocks or chunks gives the same draws, bit for bit: see `block_kernel.py` for the steps and the
-sums, and `summary.py` for what they say.
+sums, and `method.py` for what they say.
 """
 
 import itertools

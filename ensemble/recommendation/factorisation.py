@@ -41,7 +41,7 @@ from ensemble.recommendation import likelihood
 from ensemble.recommendation.dataset import RATINGS
 from ensemble.recommendation.likelihood import USERS, outputs_of
 from ensemble.report.table import Section, grid
-from ensemble.sharding.chainwise import with_own_gradient
+from ensemble.sharding.transfer import with_own_gradient
 from ensemble.task import DrawSections, OwnLogLikelihood
 from ensemble.tasks.supervised import OWN, Supervised, described_dataset, make_likelihood
 

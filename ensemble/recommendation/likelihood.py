@@ -31,9 +31,8 @@ from jax.sharding import Mesh
 from numpy.typing import NDArray
 
 from ensemble.sharding import transfer
-from ensemble.sharding.chainwise import make_chainwise
 from ensemble.sharding.mesh import DATA, named_sharding, platform_of, spec
-from ensemble.sharding.transfer import Layout
+from ensemble.sharding.transfer import Layout, make_chainwise
 
 _ENTRIES_PER_BLOCK = {"cpu": 600_000}  # 2.4 MB.
 _ENTRIES_ON_ACCELERATORS = 2**26

@@ -90,7 +90,7 @@ DIVERGENT = "divergent"
 _SECTIONS = {
     "recommendation": "ensemble.recommendation.factorisation:SECTION",
     "sites": "ensemble.numpyro_models.results:SECTION",
-    "num_total_samples": "ensemble.random_walk.summary:SECTION",
+    "num_total_samples": "ensemble.random_walk.method:SECTION",
 }
 """Sections by the keys of results.json, or of its `posterior`, that bring them; an application's is
 imported for its own results alone."""

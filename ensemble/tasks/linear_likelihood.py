@@ -23,8 +23,8 @@ from ensemble.data.batches import normalise
 from ensemble.data.source import Examples, Source
 from ensemble.pytrees import Function
 from ensemble.sharding import transfer
-from ensemble.sharding.chainwise import make_chainwise
 from ensemble.sharding.mesh import DATA, by_rows, named_sharding, spec
+from ensemble.sharding.transfer import make_chainwise
 
 EXAMPLES_PER_GROUP = 2048
 """On all shards together. More share fewer zeros; fewer cost more calls."""
