@@ -7,9 +7,9 @@ estimators, and never use them.
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -187,7 +187,7 @@ class Estimator(BaseEstimator):
         found: Any = self.n_jobs
         if found is None:
             return
-        is_whole = isinstance(found, numbers.Integral) and found != 0
+        is_whole = isinstance(found, Integral) and found != 0
         if is_whole and found < 0:
             found = max(1, num_cores() + 1 + found)
         if not is_whole or (self.num_devices or 1) > found:
@@ -293,7 +293,7 @@ def _check_finite(X: Any) -> None:
 
 def _seed(random_state: int | np.random.RandomState | None) -> int:
     """A whole number as it is, else one drawn as scikit-learn draws."""
-    if isinstance(random_state, numbers.Integral):
+    if isinstance(random_state, Integral):
         return int(random_state)
     return int(check_random_state(random_state).randint(2**32, dtype=np.uint32))
 
@@ -519,7 +519,7 @@ class EnsembleRegressor(RegressorMixin, Estimator):
             NotFittedError: before `fit`.
             ValueError: X is not like what was learned, or the coverage is none.
         """
-        if not isinstance(coverage, numbers.Real) or not 0 < coverage < 1:
+        if not isinstance(coverage, Real) or not 0 < coverage < 1:
             raise InputError(f"coverage={coverage!r} must be above 0 and below 1")
         return self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2])
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
-import ml_collections
-from ml_collections import FrozenConfigDict
+from ml_collections import ConfigDict, FrozenConfigDict
 
 from ensemble.config import builtin, pieces
 from ensemble.config.builtin import KINDS, WITH_KEYS
@@ -61,7 +60,7 @@ class Run:
         return FrozenConfigDict(config)
 
 
-def default_config() -> ml_collections.ConfigDict:
+def default_config() -> ConfigDict:
     """Returns an empty configuration, with an empty block for each block of keys.
 
     A run has the default of each key that is not set; `--print_config` shows them.
@@ -69,10 +68,10 @@ def default_config() -> ml_collections.ConfigDict:
     return _with_blocks(all_fields())
 
 
-def _with_blocks(names: Iterable[str]) -> ml_collections.ConfigDict:
+def _with_blocks(names: Iterable[str]) -> ConfigDict:
     """Empty blocks for keys in blocks."""
     blocks = sorted({name.partition(".")[0] for name in names if "." in name})
-    return ml_collections.ConfigDict({one: {} for one in blocks}, type_safe=False)
+    return ConfigDict({one: {} for one in blocks}, type_safe=False)
 
 
 def flatten(config: Any, prefix: str = "") -> Values:

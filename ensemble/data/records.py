@@ -9,10 +9,10 @@ has its name only once it is whole.
 import json
 import secrets
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ def _reader(file: Path, example: Shape, dtype: np.dtype) -> Any:
     from array_record.python.array_record_module import ArrayRecordReader  # Only for records.
 
     reader = ArrayRecordReader(str(file), _READ)
-    lock = threading.Lock()  # A reader is of one thread at a time, and has own threads.
+    lock = Lock()  # A reader is of one thread at a time, and has own threads.
 
     def read(rows: NDArray) -> NDArray:
         try:

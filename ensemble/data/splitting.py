@@ -5,9 +5,9 @@ and what is then said of new groups, or of the future, is too good. Equal inputs
 split. Copies are equal in inputs and target: in the rows of a shop, inputs repeat by nature.
 """
 
-import hashlib
 from collections.abc import Callable, Sequence
 from functools import cache
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,7 @@ def digest_examples(inputs: AnyStored) -> NDArray:
         if block.dtype.kind == "f":
             block = block + 0  # -0 becomes 0.
         rows = np.ascontiguousarray(block).reshape(len(block), -1)
-        found = b"".join(hashlib.blake2b(row.data, digest_size=8).digest() for row in rows)
+        found = b"".join(blake2b(row.data, digest_size=8).digest() for row in rows)
         digests[here] = np.frombuffer(found, np.uint64)
     return digests
 

@@ -8,7 +8,6 @@ other, `tfds:NAME` or `tfds:NAME/CONFIG`, has its own splits `train`, `validatio
 there is not is carved from `train` as for own data.
 """
 
-import collections
 import concurrent.futures
 import importlib.util
 import json
@@ -16,6 +15,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -309,7 +309,7 @@ def _read_split(
     if in_memory:
         check_size([images], str(prepared.directory))
         return Examples(read(every), labels)
-    collections.deque(encoded(range(len(labels))), 0)  # Only their labels are kept.
+    deque(encoded(range(len(labels))), 0)  # Only their labels are kept.
     return Examples(images, labels)
 
 

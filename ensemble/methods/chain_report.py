@@ -1,7 +1,7 @@
 """Reports of runs of chains: convergence on the way, the posterior in the end."""
 
-import operator
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -235,7 +235,7 @@ class ChainReport(PosteriorReport):
     }
     series = {  # noqa: RUF012
         "acceptance": ("acceptance_rate", mean),
-        "step_size": ("step_size", operator.itemgetter(-1)),
+        "step_size": ("step_size", itemgetter(-1)),
         # The median: a divergent draw's may be infinite.
         "energy_error": ("energy_error", lambda errors: np.median(np.abs(errors), axis=0)),
         "log_density": (LOG_DENSITY, mean),

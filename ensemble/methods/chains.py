@@ -11,9 +11,9 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 from jax import Array
+from ml_collections import FrozenConfigDict
 
 from ensemble import pytrees
 from ensemble.config import trait
@@ -46,7 +46,7 @@ _NOTHING = DrawInfo._make(np.zeros((), kind) for kind in "ff?ffi")
 """Diagnostics of no draw, with the types of those of one."""
 
 
-def create(config: ml_collections.FrozenConfigDict, task: Supervised | Modelled) -> Method:
+def create(config: FrozenConfigDict, task: Supervised | Modelled) -> Method:
     """Makes the method of a configuration.
 
     Raises:

@@ -6,16 +6,16 @@ ensemble of L members, member k starts as its live member number k mod L. Checkp
 of what was read, so that a run does not go on from other weights.
 """
 
-import hashlib
 from collections.abc import Collection
+from hashlib import blake2b
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import ml_dtypes
 import numpy as np
 from etils import epath
+from ml_collections import FrozenConfigDict
 
 from ensemble import networks, pytrees
 from ensemble.config import Config, settings
@@ -71,7 +71,7 @@ def start(config: Config, task: Supervised) -> Start:
                 "config.shuffle='independent'"
             )
     logger.info("Members start from %s. New for each of them: %s.", config.init_from, listed(head))
-    digest = hashlib.blake2b(digest_size=8)
+    digest = blake2b(digest_size=8)
     for array in fits.values():
         digest.update(array.tobytes())
     return Start({WEIGHTS: np.frombuffer(digest.digest(), np.uint32)}, fits)
@@ -130,7 +130,7 @@ def _restored(given: str) -> Saved:
     return restore(Workdir(user_path(given, "--config.init_from")))
 
 
-def check_number(config: ml_collections.FrozenConfigDict, found: int, key: str) -> None:
+def check_number(config: FrozenConfigDict, found: int, key: str) -> None:
     """Refuses a run of fewer live members than are to start.
 
     Args:

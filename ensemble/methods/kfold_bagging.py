@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 import scipy.optimize
+from ml_collections import FrozenConfigDict
 from numpy.typing import NDArray
 
 from ensemble import pytrees
@@ -214,7 +214,7 @@ class Bagging(training.DescentReport):
         weights: How much training rows count, [N].
     """
 
-    def __init__(self, config: ml_collections.FrozenConfigDict, task: Supervised):
+    def __init__(self, config: FrozenConfigDict, task: Supervised):
         config = Config({**training.with_own_keys(config), "clip_norm": _MAX_NORM})
         self.can_be_linear = linear_start.suits(task)
         beside = (LINEAR, WIDTH) if self.can_be_linear else (WIDTH,)

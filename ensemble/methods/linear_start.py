@@ -4,9 +4,9 @@ Of numbers it is ridge regression, of classes multinomial logistic regression. T
 one of a path whose predictions of the rows held out are best; the path begins with a constant.
 """
 
-import operator
 import warnings
 from functools import partial
+from operator import itemgetter
 
 import jax
 import numpy as np
@@ -93,7 +93,7 @@ def _best(family, inputs, targets, weights, folds):
             ).x
             kernel, bias, outputs = map(_beside, (kernel, bias, outputs), (0, raw, raw))
         found.append((loss(outputs), kernel, bias))
-    _, kernel, bias = min(found, key=operator.itemgetter(0))
+    _, kernel, bias = min(found, key=itemgetter(0))
     if is_class and family.class_weights is not None:  # Members learn in proportion to these.
         logs = np.log(family.class_weights)
         bias = bias + (logs[1:] - logs[:1] if family.num_outputs == 1 else logs)

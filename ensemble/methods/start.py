@@ -19,11 +19,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 import scipy
 from jax import Array
 from jax.flatten_util import ravel_pytree
+from ml_collections import FrozenConfigDict
 from numpy.typing import NDArray
 
 from ensemble import pytrees
@@ -195,7 +195,7 @@ def _least_curvature(
     return {"directions": vectors.T.reshape(-1, *shape), "stretch": stretch}
 
 
-def starting_points(config: ml_collections.FrozenConfigDict, task, density: LogDensity) -> Start:
+def starting_points(config: FrozenConfigDict, task, density: LogDensity) -> Start:
     """Finds the coordinates in which chains move, and where they start.
 
     Chains that start at the MAP, which only the Kronecker mass has, start at draws of its Laplace
@@ -246,7 +246,7 @@ def starting_points(config: ml_collections.FrozenConfigDict, task, density: LogD
     return Start(coordinates, density.layout.pad(found, axis=1))
 
 
-def given_starts(config: ml_collections.FrozenConfigDict, task: Supervised | Modelled):
+def given_starts(config: FrozenConfigDict, task: Supervised | Modelled):
     """Reads the parameters [C, ...] of a run's first live members or chains, or of a file.
 
     Chains give their last draws. A file of weights is one member.

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 import optax
 from jax import Array
 from jax.flatten_util import ravel_pytree
+from ml_collections import FrozenConfigDict
 
 from ensemble import pytrees
 from ensemble.config import Config
@@ -97,7 +97,7 @@ class _Batches:
 
 
 def draws_of_iterates(
-    config: ml_collections.FrozenConfigDict,
+    config: FrozenConfigDict,
     task: Supervised,
     ends: np.ndarray,
     descent: Algorithm,

@@ -24,8 +24,8 @@ network that is trained already, becomes a frozen backbone; only heads on its fe
     mine = ensemble.networks.on_features(function, "mlp")
 """
 
-import inspect
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import jax.numpy as jnp
@@ -103,7 +103,7 @@ def create(
     if packing is not None:
         options["packing"] = packing
     for argument, key in {"dtype": f"{dtype=}", "packing": "method='packed_ensemble'"}.items():
-        if argument in options and argument not in inspect.signature(factory).parameters:
+        if argument in options and argument not in signature(factory).parameters:
             raise InputError(
                 f"config.{key} is for networks whose factory or Linen class takes `{argument}`, "
                 f"and {model=} does not; let it give that to every layer, or choose another"

@@ -6,9 +6,9 @@ The smallest of them is logistic regression.
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from inspect import signature
 from typing import Any
 
 import jax
@@ -88,7 +88,7 @@ class LinenNetwork:
     def _switched(self, train: bool) -> tuple[Any, dict[str, bool]]:
         """The module, and arguments of its call, in training or not."""
         fields = {one.name for one in dataclasses.fields(self.module)}
-        arguments = inspect.signature(type(self.module).__call__).parameters
+        arguments = signature(type(self.module).__call__).parameters
         of_call, of_module = (
             {name: value == train for name, value in SWITCHES.items() if name in there}
             for there in (arguments, fields)
@@ -104,7 +104,7 @@ def _noisy() -> Iterator[None]:
         layer = context.module
         if context.method_name != "__call__" or not isinstance(layer, _NOISY):
             return call(*args, **kwargs)
-        bound = inspect.signature(call).bind(*args, **kwargs)
+        bound = signature(call).bind(*args, **kwargs)
         before = layer.deterministic
         bound.arguments["deterministic"] = False
         object.__setattr__(layer, "deterministic", None)  # Modules are frozen.

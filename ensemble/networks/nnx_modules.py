@@ -11,11 +11,11 @@ variables of a network: every call makes them from its key. Intermediates, and V
 call creates, are dropped.
 """
 
-import functools
-import inspect
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
+from inspect import signature
 from typing import Any
 
 import jax
@@ -72,7 +72,7 @@ class NNXNetwork:
         number = 0
         for path, leaf in self.leaves.items():
             if isinstance(leaf, str):
-                arrays[path] = functools.reduce(operator.getitem, map(str, path), variables[leaf])
+                arrays[path] = reduce(operator.getitem, map(str, path), variables[leaf])
             elif path in streams and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
                 start = jax.random.fold_in(key, number)
                 arrays[path] = jax.random.split(start, leaf.shape) if leaf.shape else start
@@ -132,7 +132,7 @@ def from_nnx(factory: Factory) -> NNXNetwork:
             )
         graphdef, state = nnx.split(module)
         leaves = {path: _leaf(module, path, one) for path, one in nnx.to_flat_state(state)}
-        takes_rngs = "rngs" in inspect.signature(type(module).__call__).parameters
+        takes_rngs = "rngs" in signature(type(module).__call__).parameters
         networks.append(NNXNetwork(factory, graphdef, leaves, takes_rngs))
 
     jax.eval_shape(trace, jax.random.key(0))  # Nothing is computed.

@@ -4,18 +4,17 @@ Discrete latents are summed out, by NumPyro's enumeration with funsor, which is 
 model has such latents.
 """
 
-import hashlib
 import json
 import math
-import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
@@ -24,6 +23,7 @@ from jax.flatten_util import ravel_pytree
 from jax.interpreters import partial_eval
 from jax.scipy.stats import norm
 from jax.sharding import Mesh
+from ml_collections import FrozenConfigDict
 from numpyro import handlers
 from numpyro.infer import init_to_uniform
 from numpyro.infer.util import compute_log_probs, constrain_fn, potential_energy
@@ -431,7 +431,7 @@ class Model(WithoutExamples):
         parts = [jax.tree.map(np.shape, self.shapes), *[f"{value:.3g}" for value in values]]
         for leaf in [*self._leaves, *self.arrays.values()]:
             parts.append(np.asarray(leaf).tobytes() if _is_array(leaf) else leaf)
-        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+        return sha256(repr(parts).encode()).hexdigest()[:16]
 
     def params_shapes(self) -> Arrays:
         """Returns the shapes of one chain's parameters."""
@@ -509,7 +509,7 @@ def density_model(logdensity_fn: Callable[[Any], Array], start: Any, name: str) 
 # Models of a configuration.
 
 
-def create(config: ml_collections.FrozenConfigDict, data: Any) -> Model:
+def create(config: FrozenConfigDict, data: Any) -> Model:
     """Makes the task of a run.
 
     Args:
@@ -556,9 +556,9 @@ def load(model: str, data: str) -> Model:
     where = f"config.model={model!r}"
     if not model.startswith(_PREFIX) or not path.endswith(".py"):
         raise InputError(f"{where} names no function in a file; use numpyro:FILE.py:NAME")
-    function = given_or_imported(f"{pathlib.Path(path).absolute()}:{name}", where)
+    function = given_or_imported(f"{Path(path).absolute()}:{name}", where)
     try:
-        arguments = _read_arguments(pathlib.Path(data)) if data else {}
+        arguments = _read_arguments(Path(data)) if data else {}
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(
             f"config.data={data!r} cannot be used as arguments: {in_one_line(error)}"
@@ -566,7 +566,7 @@ def load(model: str, data: str) -> Model:
     return Model(function, (), arguments, f"model {name!r}")
 
 
-def _read_arguments(path: pathlib.Path) -> ByName:
+def _read_arguments(path: Path) -> ByName:
     """Reads arguments by name; lists of numbers become arrays, whole numbers stay numbers."""
     if path.suffix == ".npz":
         arrays = npz.read_arrays(path, max_bytes())

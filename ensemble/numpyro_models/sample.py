@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-import ml_collections
 import numpy as np
 from etils.epath import PathLike
+from ml_collections import FrozenConfigDict
 
 from ensemble.config import checked, flatten
 from ensemble.configs import numpyro_nuts
@@ -101,7 +101,7 @@ def sample(
     return Samples(result.report, result.data, where)
 
 
-def create_task(config: ml_collections.FrozenConfigDict, data: Any) -> "Model":
+def create_task(config: FrozenConfigDict, data: Any) -> "Model":
     """Makes the task of a run.
 
     Raises:

@@ -16,7 +16,7 @@ The tests of `walker.py` have the same in a few lines, which the fast way is com
 
 import math
 import operator
-import pathlib
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -307,7 +307,7 @@ def _compute_once(logdensity_fn: LogDensityFn, always: Array) -> LogDensityFn:
 
 def compiler_options(platform: str) -> ByName:
     """Chooses vectors of 512 bits if a CPU has them: XLA's default is 256, and these loops gain."""
-    cpuinfo = pathlib.Path("/proc/cpuinfo")
+    cpuinfo = Path("/proc/cpuinfo")
     if platform == "cpu" and cpuinfo.exists() and " avx512f " in cpuinfo.read_text():
         return {"xla_cpu_prefer_vector_width": 512}
     return {}

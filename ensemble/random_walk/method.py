@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 import scipy
+from ml_collections import FrozenConfigDict
 from numpy.typing import NDArray
 
 from ensemble.config.builtin import DENSITIES
@@ -195,7 +195,7 @@ class DensityTask(WithoutExamples):
         return {"name": self.name, "fingerprint": fingerprint, "num_examples": {}}
 
 
-def create_task(config: ml_collections.FrozenConfigDict, data: Any) -> DensityTask:
+def create_task(config: FrozenConfigDict, data: Any) -> DensityTask:
     """Makes the task of a run.
 
     Raises:
@@ -206,7 +206,7 @@ def create_task(config: ml_collections.FrozenConfigDict, data: Any) -> DensityTa
     return DensityTask(config.density, DENSITIES.load(config.density))
 
 
-def create(config: ml_collections.FrozenConfigDict, task: DensityTask) -> Method:
+def create(config: FrozenConfigDict, task: DensityTask) -> Method:
     """Makes the method of a configuration.
 
     Raises:

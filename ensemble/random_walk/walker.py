@@ -5,9 +5,9 @@ blocks or chunks gives the same draws, bit for bit: see `block_kernel.py` for th
 sums, and `method.py` for what they say.
 """
 
-import itertools
 import math
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -221,7 +221,7 @@ class Walker:
         middle = (len(ends) - 1) // 2
         accepted = 0
         pooled = []
-        for k, (first, end) in enumerate(itertools.pairwise(ends)):
+        for k, (first, end) in enumerate(pairwise(ends)):
             walk = self._moved(walk, 0, first, end - first)
             pooled.append(self._chainwise(walk.chains.position)[:_MAX_POOLED])
             before = accepted

@@ -18,11 +18,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 import scipy.stats
 from jax import Array
 from jax.sharding import Mesh
+from ml_collections import FrozenConfigDict
 from numpy.typing import NDArray
 
 from ensemble.config import flatten
@@ -333,7 +333,7 @@ class Factorisation(Supervised):
         return sections
 
 
-def create(config: ml_collections.FrozenConfigDict, data: Any) -> Factorisation:
+def create(config: FrozenConfigDict, data: Any) -> Factorisation:
     """Makes the task of a run.
 
     Args:

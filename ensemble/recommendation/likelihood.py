@@ -30,9 +30,8 @@ from jax import Array
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
-from ensemble.sharding import transfer
 from ensemble.sharding.mesh import DATA, named_sharding, platform_of, spec
-from ensemble.sharding.transfer import Layout, make_chainwise
+from ensemble.sharding.transfer import Layout, make_chainwise, pad, put
 
 _ENTRIES_PER_BLOCK = {"cpu": 600_000}  # 2.4 MB.
 _ENTRIES_ON_ACCELERATORS = 2**26
@@ -96,10 +95,10 @@ def place(cells: Sequence[NDArray], reference: float, mesh: Mesh) -> Placed:
     layout, num_rows = layout_of(cells[0].shape, mesh)
     num_shards = mesh.shape[DATA]
     placed = (
-        [transfer.pad(one, layout.num_places).reshape(-1, num_rows, one.shape[1]) for one in cells],
+        [pad(one, layout.num_places).reshape(-1, num_rows, one.shape[1]) for one in cells],
         np.full(num_shards, reference / num_shards, np.float32),
     )
-    return Placed(*transfer.put(placed, named_sharding(mesh, "row")))
+    return Placed(*put(placed, named_sharding(mesh, "row")))
 
 
 def of_popularity(signs: NDArray) -> float:

@@ -1,14 +1,14 @@
 """Recommendations of a workdir to one user: `ensemble.recommend`, which the command prints."""
 
-import numbers
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import jax
 import numpy as np
-import pandas as pd
 import scipy.special
 from etils.epath import PathLike
+from pandas import DataFrame
 
 from ensemble.config import flatten
 from ensemble.data.catalogue import load
@@ -42,7 +42,7 @@ class ItemPrediction:
 
     user: str
     of: str
-    table: pd.DataFrame
+    table: DataFrame
     num_seen: int
     from_prior: tuple[str, ...]
 
@@ -102,11 +102,11 @@ def recommend(
     """
     startup.configure(None)
     for name, value in (("user", user), ("item", item or "")):
-        if not isinstance(value, str | numbers.Integral):
+        if not isinstance(value, str | Integral):
             raise InputError(
                 f"{name}={value!r} must be text or a whole number, as the data name the {name}"
             )
-    if not isinstance(top, numbers.Integral) or top < 1:
+    if not isinstance(top, Integral) or top < 1:
         raise InputError(f"top={top!r} must be a positive whole number; use {NUM_RECOMMENDED}")
     restored = restore(Workdir(workdir))
     dataset = _dataset(workdir, restored, data_dir, data)

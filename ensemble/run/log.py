@@ -1,8 +1,8 @@
 """Log of a run: scalars in `metrics.jsonl`, and these and pictures for TensorBoard."""
 
-import tempfile
 import time
 from contextlib import ExitStack
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ensemble.config.builtin import CALLBACKS
@@ -49,7 +49,7 @@ class Log:
         if is_main:
             self._on_metrics = CALLBACKS.load(on_metrics) if on_metrics else None
             if work.is_remote:
-                folder = tempfile.TemporaryDirectory()
+                folder = TemporaryDirectory()
                 self._local = Workdir(self._stack.enter_context(folder))
             kept = [one for one in read_metrics(work.metrics) if one["step"] < purge_step]
             write_file(self._local.metrics, as_lines(kept))

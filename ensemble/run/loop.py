@@ -7,9 +7,9 @@ restore the members, enlarge their number, move them and report.
 
 import os
 import secrets
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict, FrozenConfigDict
@@ -154,9 +154,7 @@ def opened(config: FrozenConfigDict, workdir: str | None, show_progress: bool) -
         InputError: The workdir holds another run, or is in use, or the system refuses a file.
     """
     with ExitStack() as stack:
-        work = Workdir(
-            stack.enter_context(tempfile.TemporaryDirectory()) if workdir is None else workdir
-        )
+        work = Workdir(stack.enter_context(TemporaryDirectory()) if workdir is None else workdir)
 
         def open_workdir() -> None:
             if purpose := purpose_of(work) or (work.selected() and "selection of members"):

@@ -4,13 +4,13 @@ A terminal and a notebook replace the line. A file gets one every ten seconds, t
 that shows it at INFO one every half minute.
 """
 
-import collections
 import datetime
 import logging
 import os
 import shutil
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -149,7 +149,7 @@ class Progress(AbstractContextManager["Progress"]):
         """Forgets the steps up to this one, whose time says nothing of the others'."""
         self._step = step
         self._last = time.monotonic()
-        self._waits = collections.deque[tuple[float, int]](maxlen=_MOST_WAITS)
+        self._waits = deque[tuple[float, int]](maxlen=_MOST_WAITS)
         self._display.wait()
 
     def update(self, step: int, known: Any = (), stays: bool = False) -> None:

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
-import ml_collections
 import numpy as np
+from ml_collections import FrozenConfigDict
 
 from ensemble import pytrees
 from ensemble.fitted import Predict, predict_plainly
@@ -43,7 +43,7 @@ class Report:
     rate = "train/member_examples_per_second"
     run: Any = None
 
-    def __init__(self, config: ml_collections.FrozenConfigDict, task: Any, remedy: str):
+    def __init__(self, config: FrozenConfigDict, task: Any, remedy: str):
         self.config = config
         self.task = task
         self.remedy = remedy
@@ -220,7 +220,7 @@ class Method:
         facts: Numbers that a resumed run must have again, each with the key that sets it.
     """
 
-    config: ml_collections.FrozenConfigDict
+    config: FrozenConfigDict
     task: Any
     num_members: int
     place: Function

@@ -3,9 +3,9 @@
 import fcntl
 import os
 import secrets
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from tempfile import NamedTemporaryFile
 from typing import IO, Any
 
 import fsspec
@@ -87,7 +87,7 @@ def write_file(path: Path, content: Content) -> None:
     have left there.
     """
     if is_remote(path):
-        with tempfile.NamedTemporaryFile() as file:
+        with NamedTemporaryFile() as file:
             _fill(file, content)
             store, name = fsspec.url_to_fs(os.fspath(path))
             store.put_file(file.name, name)  # By parts of 50 MB.

@@ -4,12 +4,12 @@ A new file is written first, then its entry; an entry goes before its file is re
 So a file without an entry is unfinished, whenever a run is killed, and nobody reads it.
 """
 
-import hashlib
 import json
-import threading
 import zipfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from hashlib import blake2b
+from threading import Lock
 from typing import Any
 
 from etils.epath import Path
@@ -18,7 +18,7 @@ from ensemble.errors import InputError
 from ensemble.storage.files import Content, write_file
 from ensemble.storage.npz import Arrays, read_arrays
 
-_lock = threading.Lock()  # A checkpoint is finished in a thread of Orbax's.
+_lock = Lock()  # A checkpoint is finished in a thread of Orbax's.
 Json = dict[str, Any]
 """An object of JSON, or what becomes one."""
 _UNREAD = ("_CHECKPOINT_METADATA", "commit_success.txt")
@@ -163,7 +163,7 @@ def _digest(path: Path) -> str:
             content = [(one.filename, one.file_size, one.CRC) for one in archive.infolist()]
     else:
         content = [
-            (one.relative_to(path).as_posix(), hashlib.blake2b(one.read_bytes()).hexdigest())
+            (one.relative_to(path).as_posix(), blake2b(one.read_bytes()).hexdigest())
             for one in _files(path)
         ]
     return f"{_size(path)} {_digest_of(content)}"
@@ -171,4 +171,4 @@ def _digest(path: Path) -> str:
 
 def _digest_of(content: Any) -> str:
     text = json.dumps(content, sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return blake2b(text.encode(), digest_size=16).hexdigest()

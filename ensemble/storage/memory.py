@@ -1,16 +1,16 @@
 """The memory of this machine: what it cannot hold is refused before anything is computed."""
 
 import os
-import pathlib
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import jax
 
 from ensemble.errors import InputError
 
-_CGROUPS = pathlib.Path("/sys/fs/cgroup")
-_OWN_CGROUP = pathlib.Path("/proc/self/cgroup")
+_CGROUPS = Path("/sys/fs/cgroup")
+_OWN_CGROUP = Path("/proc/self/cgroup")
 
 
 def memory_bytes() -> int:

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple, NoReturn
 
-import ml_collections
 from etils.epath import Path, PathLike
+from ml_collections import FrozenConfigDict
 
 from ensemble.config import FORMAT, build, differences, flatten
 from ensemble.config.pieces import packages
@@ -132,9 +132,7 @@ class Workdir:
         if not self.config.exists():
             raise cannot_write(self.path, f"{self.config} is gone")
 
-    def write_config(
-        self, config: ml_collections.FrozenConfigDict, outer: Workdir | None = None
-    ) -> None:
+    def write_config(self, config: FrozenConfigDict, outer: Workdir | None = None) -> None:
         """Writes config.json, with the identity of the run that is there, or of a new one.
 
         Args:
@@ -167,7 +165,7 @@ class Workdir:
         self.check_is_there()
         return str(self._content()["run"])
 
-    def check_same_run(self, config: ml_collections.FrozenConfigDict) -> None:
+    def check_same_run(self, config: FrozenConfigDict) -> None:
         """Refuses another experiment in a workdir that has a run.
 
         Raises:

@@ -14,11 +14,11 @@ selection takes those that predict these rows best together, each with a weight 
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 from collections.abc import Generator, Mapping
 from functools import partial
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -159,7 +159,7 @@ def _try(trials: Trials, given: ByName) -> None:
     """Tries what is proposed until the time is over, nothing is left, or all fails."""
     proposed = proposals(trials.config["seed"], trials.config["num_epochs"], given)
     score, last = partial(_loss, trials), None
-    for number in itertools.count():
+    for number in count():
         try:
             settings = proposed.send(last)
         except StopIteration:
@@ -234,8 +234,8 @@ def proposals(seed: int, num_epochs: int, fixed: Keys) -> Generator[Keys, Any, N
     """
     yield {"num_epochs": num_epochs}
     drawn = _families(seed, fixed)
-    for size in (_FIRST_ROUND * 2**k for k in itertools.count()):
-        families = list(itertools.islice(drawn, size))
+    for size in (_FIRST_ROUND * 2**k for k in count()):
+        families = list(islice(drawn, size))
         if not families:
             return
         for part in _LENGTHS:
@@ -252,7 +252,7 @@ def _families(seed: int, fixed):
     """Yields new families, which leave alone what is fixed, and keys of another network."""
     is_other = fixed.get("model", _DEFAULT_MODEL) != _DEFAULT_MODEL
     known = [{}]
-    for number in itertools.count():
+    for number in count():
         rng = seeded_generator(SEARCH_STREAM, seed, number)
         for settings in [*_FIRST[number : number + 1], *(_draw(rng) for _ in range(_DRAWS))]:
             own = {

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import os
 import re
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import jax
@@ -208,7 +208,7 @@ def open_trials(
     if processes.count() > 1:
         raise InputError(f"a {purpose} runs in one process; start it without the others")
     with ExitStack() as stack:
-        out = Workdir(workdir or stack.enter_context(tempfile.TemporaryDirectory()))
+        out = Workdir(workdir or stack.enter_context(TemporaryDirectory()))
         if out.config.exists() and not purpose_of(out):
             raise InputError(f"{out.path} has a run already; choose another --workdir")
         stack.enter_context(out.opened())

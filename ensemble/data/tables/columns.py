@@ -5,12 +5,12 @@ Arrow reads all but CSV files. A column is what somebody has said of it, else wh
 
 from __future__ import annotations
 
-import collections
-import hashlib
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -239,9 +239,7 @@ def digest_rows(columns: Columns) -> NDArray:
         values = columns[name].values
         if values.dtype.kind != "f":  # Two numbers that are equal where texts are, in every table.
             texts = values.tolist()
-            known = {
-                text: hashlib.blake2b(text.encode(), digest_size=8).digest() for text in {*texts}
-            }
+            known = {text: blake2b(text.encode(), digest_size=8).digest() for text in {*texts}}
             found = b"".join([known[text] for text in texts])
             values = np.frombuffer(found, np.uint32).astype(np.float64)
         parts.append(values.reshape(len(columns[name]), -1))
@@ -307,7 +305,7 @@ def infer(column: Column, name: str) -> Column:
     """
     if column.kind in COLUMN_TYPES:
         return column
-    counts = collections.Counter(column.values.tolist())
+    counts = Counter(column.values.tolist())
     del counts[""]
     # Of a frame a text is a text, and no number or missing value.
     is_text = bool(column.kind)

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-import collections
-import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -182,7 +182,7 @@ def _fitted(column: Column) -> ByName:
     if kind == "drop":
         return {"kind": kind, "why": column.detail}
     if kind == "category":
-        counts = collections.Counter(map(read_table.category, column.texts()))
+        counts = Counter(map(read_table.category, column.texts()))
         ranks = sorted(sorted(counts), key=counts.__getitem__, reverse=True)
         if ranks[1:]:
             least = min(_LEAST, max(1, len(values) // 10))
@@ -277,7 +277,7 @@ def source_of(given: Parts, name: str, request: Request) -> Source:
         table=form,
         groups={split: strata.part(rows) for split, (rows, _) in splits.items() if strata},
         content={
-            split: hashlib.blake2b(digests[rows].tobytes() + y.tobytes(), digest_size=8).hexdigest()
+            split: blake2b(digests[rows].tobytes() + y.tobytes(), digest_size=8).hexdigest()
             for split, (rows, y) in splits.items()
         },
     )
