@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from numpy.typing import NDArray
 
 from ensemble import pytrees
@@ -62,12 +62,12 @@ def all_estimators(predict: Predict, task, num_passes: int, sets, inputs: Array)
 
     def of_set(one):
         if num_passes > 1:
-            return jax.lax.map(lambda k: predict(task, one, k, inputs), jnp.arange(num_passes))
+            return lax.map(lambda k: predict(task, one, k, inputs), jnp.arange(num_passes))
         return apart(predict(task, one, 0, inputs), task.num_estimators)
 
     if len(jax.tree.leaves(sets)[0]) == 1:  # No loop, in which XLA:CPU convolves slowly.
         return of_set(pytrees.at(sets, 0))
-    return pytrees.merged(jax.lax.map(of_set, sets))
+    return pytrees.merged(lax.map(of_set, sets))
 
 
 @dataclass(frozen=True)

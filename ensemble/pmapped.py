@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax.training import train_state
-from jax import Array
+from jax import Array, random
 
 from ensemble import networks
 from ensemble.likelihoods.classes import Categorical
@@ -105,7 +105,7 @@ def apply_model(state: TrainState, images: Array, labels: Array) -> tuple[Any, A
         log_prob = classes.log_prob({}, logits, labels)
         return log_prob, Aux(classes.predict({}, logits), model_state)
 
-    rng_key = jax.random.fold_in(jax.random.fold_in(state.rng_key, Stream.DROPOUT), state.step)
+    rng_key = random.fold_in(random.fold_in(state.rng_key, Stream.DROPOUT), state.step)
     variables = {"params": state.params, **state.model_state}
     output = apply_member(variables, objective, images, labels, jnp.ones(labels.shape), rng_key)
     gradients, loss = jax.tree.map(lambda x: x / labels.size, (output.gradients, output.loss))

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, random
 
 from ensemble.config.prior_text import Prior, read_prior
 from ensemble.errors import InputError
@@ -26,7 +26,7 @@ class Normal:
         return -0.5 * jnp.sum(jnp.square(values))
 
     def sample(self, rng_key: Array, shape: Sequence[int], setting: float) -> Array:
-        return jax.random.normal(rng_key, shape)
+        return random.normal(rng_key, shape)
 
     def standard_deviation(self, setting: float) -> float:
         return 1.0
@@ -39,7 +39,7 @@ class Laplace:
         return -jnp.sum(jnp.abs(values))
 
     def sample(self, rng_key: Array, shape: Sequence[int], setting: float) -> Array:
-        return jax.random.laplace(rng_key, shape)
+        return random.laplace(rng_key, shape)
 
     def standard_deviation(self, setting: float) -> float:
         return math.sqrt(2)
@@ -52,7 +52,7 @@ class StudentT:
         return -0.5 * (setting + 1) * jnp.sum(jnp.log1p(jnp.square(values) / setting))
 
     def sample(self, rng_key: Array, shape: Sequence[int], setting: float) -> Array:
-        return jax.random.t(rng_key, setting, shape)
+        return random.t(rng_key, setting, shape)
 
     def standard_deviation(self, setting: float) -> float:
         return math.sqrt(setting / (setting - 2))
@@ -108,7 +108,7 @@ def sample_prior(rng_key: Array, priors: Sequence[Prior], params_template: Any) 
     """
     leaves, structure = jax.tree_util.tree_flatten_with_path(params_template)
     draws = [
-        prior_of(priors, path).sample(jax.random.fold_in(rng_key, k), leaf.shape)
+        prior_of(priors, path).sample(random.fold_in(rng_key, k), leaf.shape)
         for k, (path, leaf) in enumerate(leaves)
     ]
     return jax.tree.unflatten(structure, draws)

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, random
 from numpy.typing import NDArray
 
 # Splits, batches, clutter, blends and searches draw from streams of their own.
@@ -88,13 +88,13 @@ def augment(rng_keys: Array, images: Array, shift: int, flip: bool) -> Array:
     """
 
     def augment_one(rng_key: Array, image: Array) -> Array:
-        key_shift, key_flip = jax.random.split(rng_key)
+        key_shift, key_flip = random.split(rng_key)
         if shift:
             padded = jnp.pad(image, ((shift, shift), (shift, shift), (0, 0)))
-            row, column = jax.random.randint(key_shift, (2,), 0, 2 * shift + 1)
+            row, column = random.randint(key_shift, (2,), 0, 2 * shift + 1)
             image = jax.lax.dynamic_slice(padded, (row, column, 0), image.shape)
         if flip:
-            image = jnp.where(jax.random.bernoulli(key_flip), image[:, ::-1], image)
+            image = jnp.where(random.bernoulli(key_flip), image[:, ::-1], image)
         return image
 
     return jax.vmap(augment_one)(rng_keys, images)

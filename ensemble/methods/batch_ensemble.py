@@ -25,7 +25,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, random
 
 from ensemble import pytrees
 from ensemble.config import Config
@@ -96,7 +96,7 @@ class SharedWeights(Supervised):
         Raises:
             InputError: The network lacks the first and last dense layer that the adapters are of.
         """
-        params = jax.eval_shape(super().init_variables, jax.random.key(0))["params"]
+        params = jax.eval_shape(super().init_variables, random.key(0))["params"]
         leaves = [(path_name(path), leaf) for path, leaf in jax.tree.leaves_with_path(params)]
         kernels = [name for name, leaf in leaves if name.endswith("kernel") and leaf.ndim == 2]
         ends = {*map(path_name, (self.output_layer or {}).values())}
@@ -129,8 +129,8 @@ class SharedWeights(Supervised):
 
     def init_variables(self, rng_key: Array) -> Variables:
         """Starts the variables of a member: those of K networks, the first one's where shared."""
-        key_factors = jax.random.fold_in(rng_key, _FACTORS)
-        key_networks = jax.random.fold_in(rng_key, _NETWORKS)
+        key_factors = random.fold_in(rng_key, _FACTORS)
+        key_networks = random.fold_in(rng_key, _NETWORKS)
         keys = pytrees.keys_of(key_networks, jnp.arange(self.num_estimators))
         each = jax.vmap(super().init_variables)(keys)
 
@@ -142,8 +142,8 @@ class SharedWeights(Supervised):
             found = {SHARED: leaves[0]}
             for part, is_random in factors.items():
                 shape = (self.num_estimators, leaves.shape[_AXES[part]])
-                key = jax.random.fold_in(key_factors, zlib.crc32(f"{name}/{part}".encode()))
-                signs = jax.random.rademacher(key, shape, leaves.dtype)
+                key = random.fold_in(key_factors, zlib.crc32(f"{name}/{part}".encode()))
+                signs = random.rademacher(key, shape, leaves.dtype)
                 found[part] = signs if is_random else jnp.ones_like(signs)
             return found
 
@@ -181,7 +181,7 @@ class SharedWeights(Supervised):
         of_one = super().log_likelihood
 
         def one(variables, k):
-            key = None if rng_key is None else jax.random.fold_in(rng_key, k)
+            key = None if rng_key is None else random.fold_in(rng_key, k)
             log_prob, aux = of_one(variables, inputs, targets, train, key)
             return log_prob, aux.predicted, aux.state
 

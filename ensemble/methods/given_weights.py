@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 from etils import epath
+from jax import random
 from ml_collections import FrozenConfigDict
 
 from ensemble import networks, pytrees
@@ -49,11 +50,11 @@ def start(config: Config, task: Supervised) -> Start:
         InputError: They cannot be read, do not fit the network, or make members the same.
     """
     what, model, source = f"config.init_from={config.init_from!r}", config.model, task.dataset
-    shapes = named(jax.eval_shape(task.init_variables, jax.random.key(0)))
+    shapes = named(jax.eval_shape(task.init_variables, random.key(0)))
     keys = settings("model", config), config.dtype, source.quantiles
     wide = networks.create(model, task.likelihood.num_outputs + 1, *keys)
     inputs = jax.ShapeDtypeStruct((1, *source.input_shape), jnp.float32)
-    others = named(jax.eval_shape(wide.init, jax.random.key(0), inputs))
+    others = named(jax.eval_shape(wide.init, random.key(0), inputs))
     body = [name for name in others if name in shapes and shapes[name].shape == others[name].shape]
     if not body:
         raise InputError(f"{what}: config.model={model!r} is but a head; leave it out")
@@ -63,7 +64,7 @@ def start(config: Config, task: Supervised) -> Start:
     are_alike = config.shuffle == "shared" and not task.traits.is_random
     if are_alike and len(fits[body[0]]) < config.ensemble_size:
         draw = jax.jit(lambda key: [named(task.init_variables(key))[name] for name in head])
-        heads = [draw(jax.random.key(seed)) for seed in (0, 1)]
+        heads = [draw(random.key(seed)) for seed in (0, 1)]
         if jax.tree.all(jax.tree.map(jnp.array_equal, *heads)):
             raise InputError(
                 f"{what}: members that start from the same weights would stay the same, for the "

@@ -12,6 +12,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import random
 from ml_collections import FrozenConfigDict
 
 from ensemble import pytrees
@@ -31,7 +32,7 @@ class SettingsReport(training.DescentReport):
 
     def sections(self, run) -> ByName:
         """Settings of the members, [M] by name."""
-        keys = pytrees.keys_of(jax.random.key(self.config.seed), np.array(run.numbers))
+        keys = pytrees.keys_of(random.key(self.config.seed), np.array(run.numbers))
         found = jax.vmap(partial(draw_settings, self.config))(keys)
         settings = {name: one.tolist() for name, one in found.items() if self.config[name]}
         return {"hyper_ensemble": {"members": list(run.numbers), **settings}}
@@ -44,11 +45,11 @@ def create(config: Config, task: Supervised) -> Method:
 
 def draw_settings(config: FrozenConfigDict, rng_key: jax.Array) -> dict[str, jax.Array]:
     """The settings [] of a member that vary, by its key."""
-    keys = jax.random.split(jax.random.fold_in(rng_key, Stream.SETTINGS), 3)
+    keys = random.split(random.fold_in(rng_key, Stream.SETTINGS), 3)
     found = {}
     for key, name in zip(keys, _VARIED, strict=False):
         low, high = map(math.log, config.hyper_ensemble[f"{name}_factor"])
-        factor = jnp.exp(jax.random.uniform(key, (), minval=low, maxval=high))
+        factor = jnp.exp(random.uniform(key, (), minval=low, maxval=high))
         found[name] = config[name] * factor
     return found
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax, random
 from jax.flatten_util import ravel_pytree
 
 from ensemble import pytrees
@@ -149,7 +149,7 @@ class Kronecker(Diagonal):
             return jnp.einsum("rif,rjf->ij", one, one) / one.shape[2]
 
         nothing = jax.tree.map(jnp.zeros_like, curvature)
-        return jax.lax.cond(
+        return lax.cond(
             number == 0,
             lambda: {**nothing, "left": jax.tree.map(left_of, rows)},
             lambda: {**nothing, "right": jax.tree.map(right_of, rows, curvature["left"])},
@@ -416,7 +416,7 @@ def _algorithm(
         if not config.num_draws:
             spectrum = structure.kept(spectrum, precision)
         found = {"spectrum": spectrum, "prior_precision": precision}
-        found["rng_key"] = jax.random.key_data(now.key)
+        found["rng_key"] = random.key_data(now.key)
         return pytrees.at({**state.mean, OF_METHOD: found}, None)
 
     def losses(one, batch):
@@ -433,7 +433,7 @@ def _algorithm(
             found = loss((state.mean, spectrum), data)
         else:
             evidence = partial(member.log_evidence, state.mean, spectrum)
-            found = -jax.lax.map(evidence, tried)
+            found = -lax.map(evidence, tried)
         best = jnp.argmin(jnp.where(jnp.isfinite(found), found, jnp.inf))
         return state._replace(precision=tried[best]), jnp.int8(Status.ACTIVE)
 
@@ -615,7 +615,7 @@ class Approximation:
                 return jax.tree.map(jnp.add, found, terms), None
 
             parts = jax.tree.map(lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), batch)
-            return jax.lax.scan(one, jax.tree.map(jnp.zeros_like, curvature), parts)[0]
+            return lax.scan(one, jax.tree.map(jnp.zeros_like, curvature), parts)[0]
 
         of_member = scanned if self.is_last else in_turn(scanned)
         return of_member(variables, curvature, jnp.asarray(number), (inputs, weights))
@@ -652,7 +652,7 @@ class Approximation:
             # The batch of an export has no size.
             is_known = isinstance(inputs.shape[0], int)
             size = self.at_once(variables, len(inputs)) if is_known else None
-            return jax.lax.map(of_example, inputs, batch_size=size)
+            return lax.map(of_example, inputs, batch_size=size)
 
         of_member = variances_of if self.is_last else in_turn(variances_of)
         variances = of_member(variables, spectrum, precisions, inputs)
@@ -686,8 +686,8 @@ def predict(name: str, is_closed: bool, task: Supervised, one, number, inputs: A
     if is_closed:
         return pytrees.at(member.closed(variables, spectrum, precision[None], seen), 0)
     covered = member.covered(variables)
-    rng_key = jax.random.fold_in(jax.random.wrap_key_data(posterior["rng_key"]), Stream.DRAWS)
-    normal = pytrees.standard_normal(jax.random.fold_in(rng_key, number), covered)
+    rng_key = random.fold_in(random.wrap_key_data(posterior["rng_key"]), Stream.DRAWS)
+    normal = pytrees.standard_normal(random.fold_in(rng_key, number), covered)
     off = member.structure.draw(spectrum, precision, member.matrices(normal))
     outputs = partial(member.outputs, variables, inputs=seen)
     # Not `jax.jvp`: what has a gradient of its own, as convolutions on CPU, has no other.

@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax import Array
+from jax import Array, random
 from ml_collections import FrozenConfigDict
 
 from ensemble import pytrees
@@ -155,7 +155,7 @@ def langevin(
         zeros = jax.tree.map(jnp.zeros_like, params)
         return LangevinState(
             num_steps=jnp.zeros((), jnp.int32),
-            rng_key=jax.random.key_data(jax.random.key(0)),
+            rng_key=random.key_data(random.key(0)),
             momentum=zeros,
             squares=zeros if num_adapting else None,
             kinetic=jnp.zeros(()),
@@ -170,7 +170,7 @@ def langevin(
         mass = masses(squares, grads)
         size = jnp.sqrt(2 * learning_rate(count) / (num_examples * (1 + decay)))
         moved = jax.tree.map(lambda p, g: p - size * num_examples * g, state.momentum, grads)
-        rng_key = jax.random.fold_in(jax.random.wrap_key_data(state.rng_key), count)
+        rng_key = random.fold_in(random.wrap_key_data(state.rng_key), count)
         noise = pytrees.standard_normal(rng_key, grads)
         scale = jnp.sqrt(1 - decay**2) * is_noisy(count)
         momentum = jax.tree.map(
@@ -240,8 +240,8 @@ def create(config: FrozenConfigDict, task: Supervised) -> Method:
     optimizer = langevin(schedule, times.is_noisy, number, _share_kept(config), num_adapting)
 
     def seed(state, rng_key):
-        noise_key = jax.random.fold_in(rng_key, Stream.DESCENT)
-        return state._replace(rng_key=jax.random.key_data(noise_key))
+        noise_key = random.fold_in(rng_key, Stream.DESCENT)
+        return state._replace(rng_key=random.key_data(noise_key))
 
     epochs = training.Epochs.of(config, number)
     report = LangevinReport(config, task)
@@ -297,7 +297,7 @@ def create(config: FrozenConfigDict, task: Supervised) -> Method:
 def _start(config, task: Supervised) -> Start:
     """Draws from the prior, or reads members of another run."""
     if config.init_from == PRIOR:
-        key = jax.random.key(config.seed)
+        key = random.key(config.seed)
         keys = pytrees.keys_of(key, jnp.arange(config.num_chains))
         params = jax.vmap(task.sample_prior)(keys)
     else:

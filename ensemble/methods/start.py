@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy
-from jax import Array
+from jax import Array, random
 from jax.flatten_util import ravel_pytree
 from ml_collections import FrozenConfigDict
 from numpy.typing import NDArray
@@ -212,8 +212,8 @@ def starting_points(config: FrozenConfigDict, task, density: LogDensity) -> Star
     Raises:
         InputError: `config.init_from` does not suit this run, or the mass the network.
     """
-    keys = pytrees.keys_of(jax.random.key(config.seed), jnp.arange(config.num_chains))
-    keys = jax.vmap(jax.random.split)(keys)[:, 0]
+    keys = pytrees.keys_of(random.key(config.seed), jnp.arange(config.num_chains))
+    keys = jax.vmap(random.split)(keys)[:, 0]
     origin = config.init_from
     whitens = config.sampler.mass_matrix == "kronecker"
     # What is refused is said before the long search.
@@ -288,7 +288,7 @@ def find_map(task, density: LogDensity):
         The parameters at the maximum.
     """
     coordinates = None
-    params = task.init_variables(jax.random.key(0))["params"]
+    params = task.init_variables(random.key(0))["params"]
     if getattr(task, "is_softmax_regression", False):
         params = jax.tree.map(jnp.zeros_like, params)
         # There the Kronecker form is exact: nothing is left to stretch.

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax import Array
+from jax import Array, lax, random
 from jax.flatten_util import ravel_pytree
 from ml_collections import FrozenConfigDict
 
@@ -139,7 +139,7 @@ def draws_of_iterates(
             return mean, squares + off * deviation, rows
 
         due = jnp.any(now.step + 1 == ends)
-        moments = jax.lax.cond(due, collect, lambda moments: moments, state[2:])
+        moments = lax.cond(due, collect, lambda moments: moments, state[2:])
         return SWAGState(moving, state.collections, *moments), info
 
     def parameters(now, state):
@@ -155,15 +155,15 @@ def draws_of_iterates(
 
             def one(i, kept):
                 batch = batches.read(fixed, pytrees.at(sent, i), i)
-                key = jax.random.fold_in(jax.random.fold_in(now.key, Stream.DROPOUT), i)
+                key = random.fold_in(random.fold_in(now.key, Stream.DROPOUT), i)
                 variables = {"params": params, **kept}
                 _, aux = task.log_likelihood(variables, batch.inputs, batch.targets, True, key)
                 return aux.state
 
             first = pytrees.without(state.moving.variables, "params")
-            return jax.lax.fori_loop(0, count, one, first)
+            return lax.fori_loop(0, count, one, first)
 
-        kept = jax.lax.map(of_draw, draws)
+        kept = lax.map(of_draw, draws)
         return state._replace(collections=kept), jnp.int8(Status.ACTIVE)
 
     between = descent.between
@@ -179,11 +179,11 @@ def draws_of_iterates(
 
 def _drawn(now: Now, state: SWAGState, k: Array):
     """Parameters of a draw."""
-    key = jax.random.fold_in(jax.random.fold_in(now.key, Stream.DRAWS), k)
+    key = random.fold_in(random.fold_in(now.key, Stream.DRAWS), k)
     params, number = state.moving.variables["params"], len(state.deviations)
     sizes = [leaf.size for leaf in jax.tree.leaves(params)]
     *own, common = [
-        jax.random.normal(jax.random.fold_in(key, place), (size,))
+        random.normal(random.fold_in(key, place), (size,))
         for place, size in enumerate((*sizes, number))
     ]
     sd = jnp.sqrt(jnp.maximum(state.squares, 0) / number)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax import Array
+from jax import Array, random
 from ml_collections import FrozenConfigDict
 from numpy.typing import NDArray
 
@@ -379,7 +379,7 @@ def descent(
 
     def step(now, state, batch):
         variables, params = state.variables, state.variables["params"]
-        key = jax.random.fold_in(jax.random.fold_in(now.key, Stream.DROPOUT), now.step)
+        key = random.fold_in(random.fold_in(now.key, Stream.DROPOUT), now.step)
         (grads, loss, weight, moved), predicted = spread((variables, key), batch)
         prior, of_prior = jax.value_and_grad(task.log_prior)(params)
         grads = jax.tree.map(lambda g, p: g / weight - p / number, grads, of_prior)
@@ -537,7 +537,7 @@ def augmentation(
         )
 
     def own(rng_key, example):
-        return AUGMENTATIONS.call(name, jax.random.fold_in(rng_key, _OWN), example[None])
+        return AUGMENTATIONS.call(name, random.fold_in(rng_key, _OWN), example[None])
 
     def augmented(rng_keys, inputs):
         if shift or flip:
@@ -546,7 +546,7 @@ def augmentation(
 
     if name:
         example = jax.ShapeDtypeStruct(shape, dtype)
-        made = jax.eval_shape(own, jax.random.key(config.seed), example)
+        made = jax.eval_shape(own, random.key(config.seed), example)
         found = getattr(made, "dtype", type(made)), getattr(made, "shape", "")
         if found[0] not in (dtype, jnp.float32) or found[1] != (1, *shape):
             raise InputError(

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import random
 from numpy.typing import NDArray
 
 from ensemble.network import Network, Traits, Variables
@@ -32,7 +33,7 @@ def traits(network: Network, input_shape: tuple[int, ...]) -> Traits:
         input_shape: Shape of one example.
     """
     inputs = jax.ShapeDtypeStruct((_NUM_EXAMPLES, *input_shape), jnp.float32)
-    rng_key = jax.eval_shape(jax.random.key, 0)
+    rng_key = jax.eval_shape(random.key, 0)
     variables = jax.eval_shape(network.init, rng_key, inputs)
 
     def learn(variables: Variables, inputs: Any, *rng_key: Any) -> Any:
@@ -67,7 +68,7 @@ class Called:
             lambda *args: network.apply(*args)[0].astype(jnp.float32), static_argnums=2
         )
         self.inputs = self._rng.normal(size=(_NUM_EXAMPLES, *input_shape)).astype(np.float32)
-        key = jax.eval_shape(jax.random.key, 0)
+        key = jax.eval_shape(random.key, 0)
         self._shapes = jax.eval_shape(network.init, key, jnp.asarray(self.inputs))
         self.variables = self.draw()
 
@@ -161,7 +162,7 @@ def output_layer(network: Network, input_shape: tuple[int, ...]) -> ByName | Non
 def has_same_noise(network: Network, input_shape: tuple[int, ...]) -> bool:
     """Whether a prediction with a key is the output of training with it; of one without state."""
     call = Called(network, input_shape)
-    rng_key = jax.random.key(0)
+    rng_key = random.key(0)
     learned, predicted = (
         call(call.variables, call.inputs, train, rng_key) for train in (True, False)
     )

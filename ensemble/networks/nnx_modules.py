@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from flax.traverse_util import unflatten_dict
+from jax import random
 
 from ensemble.errors import InputError, in_one_line, in_own_code
 from ensemble.network import Variables, check_outputs
@@ -64,9 +65,9 @@ class NNXNetwork:
             InputError: the module draws noise without a key, or returns something else than an
                 array.
         """
-        key = jax.random.key(0) if rng_key is None else rng_key
+        key = random.key(0) if rng_key is None else rng_key
         if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-            key = jax.random.wrap_key_data(key)
+            key = random.wrap_key_data(key)
         arrays = dict(self.leaves)
         streams = [path for path, leaf in arrays.items() if isinstance(leaf, jax.ShapeDtypeStruct)]
         number = 0
@@ -74,8 +75,8 @@ class NNXNetwork:
             if isinstance(leaf, str):
                 arrays[path] = reduce(operator.getitem, map(str, path), variables[leaf])
             elif path in streams and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-                start = jax.random.fold_in(key, number)
-                arrays[path] = jax.random.split(start, leaf.shape) if leaf.shape else start
+                start = random.fold_in(key, number)
+                arrays[path] = random.split(start, leaf.shape) if leaf.shape else start
                 number += 1
             elif path in streams:  # A counter.
                 arrays[path] = jnp.zeros(leaf.shape, leaf.dtype)
@@ -83,7 +84,7 @@ class NNXNetwork:
         module.train() if train else module.eval()
         if not train and rng_key is not None:
             module.set_attributes(*_NOISY, deterministic=False, raise_if_not_found=False)
-        own = None if rng_key is None else nnx.Rngs(jax.random.fold_in(key, len(streams)))
+        own = None if rng_key is None else nnx.Rngs(random.fold_in(key, len(streams)))
         outputs = check_outputs(module(inputs, **({"rngs": own} if self.takes_rngs else {})))
         after = _arrays(module)
         if rng_key is None and any(after[path] is not arrays[path] for path in streams):
@@ -135,7 +136,7 @@ def from_nnx(factory: Factory) -> NNXNetwork:
         takes_rngs = "rngs" in signature(type(module).__call__).parameters
         networks.append(NNXNetwork(factory, graphdef, leaves, takes_rngs))
 
-    jax.eval_shape(trace, jax.random.key(0))  # Nothing is computed.
+    jax.eval_shape(trace, random.key(0))  # Nothing is computed.
     return networks[0]
 
 

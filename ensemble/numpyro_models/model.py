@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from jax import Array
+from jax import Array, lax, random
 from jax.flatten_util import ravel_pytree
 from jax.interpreters import partial_eval
 from jax.scipy.stats import norm
@@ -129,7 +129,7 @@ class Model(WithoutExamples):
             jax.eval_shape(self.log_density, self.shapes, self.arrays)
 
     def _read_traced(self, arrays: Arrays) -> Arrays:
-        trace = self._trace(jax.random.key(0), arrays)
+        trace = self._trace(random.key(0), arrays)
         for fault in faults(trace):
             self._refuse(fault)
 
@@ -263,7 +263,7 @@ class Model(WithoutExamples):
     def constrained(self, params: Arrays, arrays: Arrays) -> Arrays:
         """Returns latent and deterministic sites in the model's own values."""
         # With some values of discrete latents.
-        bound = handlers.seed(self.bound(arrays), jax.random.key(0))
+        bound = handlers.seed(self.bound(arrays), random.key(0))
         with _exactly():
             return constrain_fn(bound, (), {}, dict(params), return_deterministic=True)
 
@@ -295,7 +295,7 @@ class Model(WithoutExamples):
 
     def data(self) -> Arrays:
         """Returns the values of the observed sites."""
-        trace = self._trace(jax.random.key(0), self.arrays)
+        trace = self._trace(random.key(0), self.arrays)
         return {name: np.asarray(trace[name]["value"]) for name in self.observed}
 
     # Starts.
@@ -315,9 +315,9 @@ class Model(WithoutExamples):
                     "known; use 'uniform'"
                 )
             return self._unconstrained(self._trace(rng_key, arrays, flat_only=True))
-        keys = jax.random.split(rng_key, len(self.shapes))
+        keys = random.split(rng_key, len(self.shapes))
         params = {
-            name: jax.random.uniform(key, leaf.shape, minval=-2, maxval=2)
+            name: random.uniform(key, leaf.shape, minval=-2, maxval=2)
             for key, (name, leaf) in zip(keys, self.shapes.items(), strict=True)
         }
         return jax.tree.map(jnp.add, arrays, params) if self._has_centre else params
@@ -330,7 +330,7 @@ class Model(WithoutExamples):
         def find(rng_keys: Array, arrays: Arrays) -> Any:
             def of_chain(rng_key: Array) -> Any:
                 def attempt(carry: Any) -> Any:
-                    key_start = jax.random.fold_in(rng_key, carry[0])
+                    key_start = random.fold_in(rng_key, carry[0])
                     params = self.start(key_start, from_prior, arrays)
                     value, grads = jax.value_and_grad(self.log_density)(params, arrays)
                     values = jnp.append(ravel_pytree(grads)[0], value)
@@ -339,13 +339,13 @@ class Model(WithoutExamples):
 
                 # The first attempt is the loop's too, so that the program has the model once.
                 nothing = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), self.shapes)
-                return jax.lax.while_loop(
+                return lax.while_loop(
                     lambda carry: ~carry[2] & (carry[0] < num_tries),
                     attempt,
                     (0, nothing, jnp.bool_(False)),
                 )[1:]
 
-            return jax.lax.map(of_chain, rng_keys)
+            return lax.map(of_chain, rng_keys)
 
         with running(self.name):
             params, is_good = transfer.fetch(find(rng_keys, self.arrays))
@@ -402,7 +402,7 @@ class Model(WithoutExamples):
     def _terms(self, params: Arrays, arrays: Arrays) -> Any:
         """Returns log densities by site, and the worst observation that is impossible, or NaN."""
         values = self.constrained(params, arrays)
-        bound = handlers.seed(self.bound(arrays), jax.random.key(0))
+        bound = handlers.seed(self.bound(arrays), random.key(0))
         terms, sites = compute_log_probs(bound, (), {}, values)
         outside = {}
         for name in self.observed:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from flax.traverse_util import flatten_dict
+from jax import random
 from numpy.typing import NDArray
 
 from ensemble.draws import diagnostics
@@ -117,7 +118,7 @@ def groups_of(model: Any, params: Arrays) -> dict[str, Arrays]:
 
         @jax.jit
         def run(flat: Any, arrays: Any) -> Any:
-            each = jax.random.split(jax.random.key(0), num_draws), flat
+            each = random.split(random.key(0), num_draws), flat
             return jax.lax.map(lambda one: function(*one, arrays), each, batch_size=batch_size)
 
         return jax.tree.map(

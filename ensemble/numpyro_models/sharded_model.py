@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpyro import handlers
 from numpyro.infer.util import constrain_fn, unconstrain_fn
@@ -78,7 +78,7 @@ class ShardedModel:
         bound = self._model.bound(self._stripped(data))
         sites = handlers.trace(handlers.seed(bound, rng_key)).get_trace()
         draw = {name: sites[name]["value"] for name in self._model.shapes}
-        placed: Arrays = jax.lax.with_sharding_constraint(
+        placed: Arrays = lax.with_sharding_constraint(
             *self._padded(unconstrain_fn(bound, (), {}, draw))
         )
         return placed
@@ -116,7 +116,7 @@ class ShardedModel:
         for name, rows in self._rows.items():
             if name in arrays:
                 whole = transfer.strip(arrays[name], rows.size, rows.axis)
-                result[name] = jax.lax.with_sharding_constraint(whole, self._sharding(rows))
+                result[name] = lax.with_sharding_constraint(whole, self._sharding(rows))
         return result
 
     def _padded(self, arrays: Arrays) -> tuple[Arrays, Arrays]:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array, lax, random
 
 from ensemble.methods.threefry import threefry
 from ensemble.pytrees import ByName
@@ -127,9 +127,9 @@ def normal_pair(bits_radius: Array, bits_angle: Array) -> Pair:
 
 def streams(rng_key: Array, num_dims: int) -> tuple[Array, Array]:
     """Derives keys of Threefry from a typed key: [2, D, 1] for the moves, [2] for acceptance."""
-    key_moves, key_accept = jax.random.split(rng_key)
-    keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key_moves, jnp.arange(num_dims))
-    return jax.random.key_data(keys).T[..., None], jax.random.key_data(key_accept)
+    key_moves, key_accept = random.split(rng_key)
+    keys = jax.vmap(random.fold_in, in_axes=(None, 0))(key_moves, jnp.arange(num_dims))
+    return random.key_data(keys).T[..., None], random.key_data(key_accept)
 
 
 def draw_pairs(keys: Pair, chains: Array, pairs: Array) -> tuple[Pair, Pair]:

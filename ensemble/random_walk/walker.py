@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax.serialization import from_state_dict, to_state_dict
 from flax.traverse_util import flatten_dict, unflatten_dict
-from jax import Array
+from jax import Array, random
 from numpy.typing import NDArray
 
 from ensemble.errors import InputError
@@ -124,8 +124,8 @@ class Walker:
         self.num_superchains = groups if groups >= _MIN_SUPERCHAINS else num_chains
         spread = devices.sharding(ENSEMBLE)
         whole = devices.sharding()
-        seeded = jax.random.key(config.seed, impl="threefry2x32")
-        self._key_start, key_steps = jax.random.split(seeded)
+        seeded = random.key(config.seed, impl="threefry2x32")
+        self._key_start, key_steps = random.split(seeded)
         self.keys = transfer.put(streams(key_steps, num_dims), whole)
         # Nothing is differentiated and no device waits for another, so there is nothing for
         # check_vma to check, and densities may hold loops that it would not understand.

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.stats
-from jax import Array
+from jax import Array, lax, random
 from jax.sharding import Mesh
 from ml_collections import FrozenConfigDict
 from numpy.typing import NDArray
@@ -99,7 +99,7 @@ def _mixture(task: Any, draws: Any, split: Any) -> tuple[Array, Array]:
 
     number = len(draws["user_bias"])
     zeros = jnp.zeros(len(split.targets))
-    mean, log_density = jax.lax.scan(add, (zeros, zeros - jnp.inf), draws)[0]
+    mean, log_density = lax.scan(add, (zeros, zeros - jnp.inf), draws)[0]
     return mean / number, log_density - jnp.log(number)
 
 
@@ -113,9 +113,9 @@ def _best(draws: Any, seen: Array) -> Array:
     def add(total: Array, params: Any) -> tuple[Array, None]:
         return total + jax.nn.sigmoid(outputs_of(params)), None
 
-    total, _ = jax.lax.scan(add, jnp.zeros(seen.shape), draws)
+    total, _ = lax.scan(add, jnp.zeros(seen.shape), draws)
     number = min(NUM_RECOMMENDED, seen.shape[1])
-    return jax.lax.top_k(jnp.where(seen, -jnp.inf, total), number)[1]
+    return lax.top_k(jnp.where(seen, -jnp.inf, total), number)[1]
 
 
 def recalls(best: NDArray, relevant: NDArray) -> NDArray[np.float64]:
@@ -178,9 +178,9 @@ class MatrixFactorisation:
     def init(self, rng_key: Array, inputs: Any) -> Variables:
         """Starts small random factors, for at zero all of them are alike, and no biases."""
         params = {}
-        keys = jax.random.split(rng_key)
+        keys = random.split(rng_key)
         for kind, key, size in zip(("user", "movie"), keys, self.shape, strict=True):
-            embeddings = jax.random.normal(key, (size, self.num_factors))
+            embeddings = random.normal(key, (size, self.num_factors))
             params[f"{kind}_embeddings"] = _START * embeddings
             params[f"{kind}_bias"] = jnp.zeros(size)
         return {"params": params}

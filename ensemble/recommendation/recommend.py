@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import scipy.special
 from etils.epath import PathLike
+from jax import random
 from pandas import DataFrame
 
 from ensemble.config import flatten
@@ -118,7 +119,7 @@ def recommend(
         draws = of_users(draws, slice(number, number + 1))
     else:
         # As many new users as draws, of whom nothing is known but the prior.
-        key = jax.random.fold_in(jax.random.key(restored.config["seed"]), _NEW_STREAM)
+        key = random.fold_in(random.key(restored.config["seed"]), _NEW_STREAM)
         shapes = {one: draws[one][:, 0] for one in USERS}
         new = sample_prior(key, parse_prior(restored.config["prior"]), shapes)
         draws = {**draws, **{one: new[one][:, None] for one in USERS}}

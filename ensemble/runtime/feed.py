@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, random
 
 from ensemble import pytrees
 from ensemble.data.source import Source
@@ -184,9 +184,9 @@ class Batches:
             weights = mask if counts is None else mask * counts
         if self.augment is not None:
             # Member k's key is the seed's folded with k; no member has this number.
-            whose = jax.random.fold_in(jax.random.key(self.seed), 2**32 - 1)
+            whose = random.fold_in(random.key(self.seed), 2**32 - 1)
             if key is not None:
-                whose = jax.random.fold_in(key, Stream.AUGMENT)
-            whose = jax.random.fold_in(whose, step)
+                whose = random.fold_in(key, Stream.AUGMENT)
+            whose = random.fold_in(whose, step)
             inputs = self.augment(pytrees.keys_of(whose, jnp.arange(len(inputs))), inputs)
         return Batch(self.prepare(inputs), targets, mask, weights)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, random
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, Sharding
 from numpy.typing import NDArray
@@ -38,7 +38,7 @@ def _put_one(leaf: Any, sharding: Sharding) -> Array:
         if not leaf.is_fully_addressable:
             return jax.device_put(leaf, sharding)
         if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            return jax.random.wrap_key_data(_put_one(jax.random.key_data(leaf), sharding))
+            return random.wrap_key_data(_put_one(random.key_data(leaf), sharding))
     host = np.asarray(leaf)
     return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
 

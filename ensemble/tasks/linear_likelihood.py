@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
@@ -146,15 +146,15 @@ def _value_and_grad_on_shard(params: Array, blocks: Any) -> Any:
     num_chains, num_rows, num_outputs = params.shape
     # Classes before chains: what is summed over classes is then added up in whole vectors.
     weights = params.transpose(1, 2, 0).reshape(num_rows, -1)
-    weights = jax.lax.pcast(weights, DATA, to="varying")
+    weights = lax.pcast(weights, DATA, to="varying")
     found = jnp.zeros_like(weights[0, :num_chains]), jnp.zeros_like(weights)
     for block in blocks:
         if len(block.features) == 1:
             found = _add_group(found, weights, *jax.tree.map(lambda leaf: leaf[0], block))
         else:
             step = lambda sums, group: (_add_group(sums, weights, *group), None)  # noqa: E731
-            found, _ = jax.lax.scan(step, found, block)
-    value, grads = jax.lax.psum(found, DATA)
+            found, _ = lax.scan(step, found, block)
+    value, grads = lax.psum(found, DATA)
     return value, grads.reshape(num_rows, num_outputs, num_chains).transpose(2, 0, 1)
 
 
@@ -194,7 +194,7 @@ def _add_group(
     # Of rows that pad it is not zero, but their inputs are.
     residuals = (is_label - exponentials / total).reshape(-1, len(targets))
     # The barrier keeps XLA from folding the transposition into a product that is slower.
-    product = jax.lax.optimization_barrier(_contract_rows(residuals.T, inputs))
+    product = lax.optimization_barrier(_contract_rows(residuals.T, inputs))
     grads = grads.at[features].add(
         product.T, indices_are_sorted=True, unique_indices=True, mode="promise_in_bounds"
     )
@@ -203,7 +203,7 @@ def _add_group(
 
 def _contract_rows(left: Array, right: Array) -> Array:
     """left' right. TPUs and TF32 would round the products to some 3 digits, which are nats here."""
-    return jax.lax.dot_general(left, right, (((0,), (0,)), ((), ())), precision="highest")
+    return lax.dot_general(left, right, (((0,), (0,)), ((), ())), precision="highest")
 
 
 def group_by_support(active: NDArray, group_size: int) -> list[Group]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, random
 from jax.sharding import Mesh
 from ml_collections import FrozenConfigDict
 
@@ -128,7 +128,7 @@ class Supervised:
     @cached_property
     def _has_own(self) -> bool:
         """Whether the likelihood has parameters of its own."""
-        return bool(jax.eval_shape(self.likelihood.init, jax.eval_shape(jax.random.key, 0)))
+        return bool(jax.eval_shape(self.likelihood.init, jax.eval_shape(random.key, 0)))
 
     def init_variables(self, rng_key: Array) -> Variables:
         """Starts the variables of one network and of the likelihood; the key is typed or raw."""
@@ -140,13 +140,13 @@ class Supervised:
             linear = {"kernel": jnp.zeros(shape), "bias": jnp.zeros(shape[1:])}
             variables = {**variables, LINEAR: linear}
         if self._has_own:
-            own = self.likelihood.init(jax.random.fold_in(rng_key, _OWN_STREAM))
+            own = self.likelihood.init(random.fold_in(rng_key, _OWN_STREAM))
             variables = {**variables, "params": {**variables["params"], OWN: own}}
         return variables
 
     def params_shapes(self) -> Any:
         """The shapes of one network's parameters."""
-        return jax.eval_shape(self.init_variables, jax.random.key(0))["params"]
+        return jax.eval_shape(self.init_variables, random.key(0))["params"]
 
     def log_prior(self, params: Any) -> Array:
         """Returns log p(params) up to a constant, nats; zero without a prior."""
@@ -384,7 +384,7 @@ def check_network(task: Supervised, config: ByName) -> None:
     try:
         shape = jax.eval_shape(
             lambda key, inputs: task.outputs(task.init_variables(key), task.prepare(inputs))[0],
-            jax.random.key(0),
+            random.key(0),
             inputs,
         ).shape
         if shape == expected:
