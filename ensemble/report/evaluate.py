@@ -26,10 +26,10 @@ from ensemble.report.evaluation import VERSION, Evaluation
 from ensemble.report.findings import Finding
 from ensemble.report.shift import BOX, CONSTANT, MADE, OUTSIDE, SHIFT, UNIFORM
 from ensemble.report.svg import Charts
-from ensemble.report.table import ByName, Json
+from ensemble.report.table import ByName
 from ensemble.run.progress import Progress, open_display
 from ensemble.storage.files import write_file
-from ensemble.storage.manifest import to_json
+from ensemble.storage.manifest import Json, to_json
 from ensemble.storage.predictions import read_predictive, write_predictive
 from ensemble.storage.workdir import Workdir, read_metrics
 

@@ -11,8 +11,6 @@ from ensemble.config.pieces import resolve
 from ensemble.errors import aligned
 from ensemble.metrics import Estimate
 
-Json = dict[str, Any]
-"""Content of a JSON object."""
 ByName = Mapping[str, Any]
 """Anything by its name."""
 DASH = "\N{EN DASH}"

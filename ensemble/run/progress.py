@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from ensemble.errors import logger, printable
-
-ByName = dict[str, Any]
+from ensemble.pytrees import ByName
 
 _EARLY_SECONDS = 5.0
 """No line follows the first step, which compiles, for so long: the next ones may compile, too."""

@@ -25,6 +25,7 @@ from ensemble.data.catalogue import complete
 from ensemble.data.source import check_same_data
 from ensemble.errors import InputError, Interrupted, TrainingError, logger
 from ensemble.notes import collected, shown_with_the_result
+from ensemble.pytrees import ByName
 from ensemble.run.loop import train
 from ensemble.run.progress import duration, open_display
 from ensemble.sharding import processes, signals, startup
@@ -38,7 +39,7 @@ seconds of a trial compile, and cannot be cut short."""
 UNWATCHED = {"eval_every_epochs": 10**9}
 """Keys by which a trial is evaluated at its end alone."""
 
-Keys = dict[str, Any]
+Keys = ByName
 """Keys of a configuration, flat, or other entries by name."""
 Score = Callable[[Workdir, Keys], tuple[float, Keys]]
 """Returns the score of a finished run, lower is better, and details, from its results.json."""
