@@ -29,7 +29,7 @@ needs NumPy alone: `inputs, warnings = encode(read_csv("new.csv"), json.load(ope
 """
 
 import json
-import pathlib
+from pathlib import Path
 
 import jax
 import jax.export
@@ -40,9 +40,9 @@ from ensemble.data.tables.table import TableForm
 from ensemble.errors import InputError
 from ensemble.predictor import Ensemble
 
-MODEL_READER = pathlib.Path(read_model.__file__)
+MODEL_READER = Path(read_model.__file__)
 """Runs the file on batches of any size. It goes beside every export."""
-TABLE_READER = pathlib.Path(read_table.__file__)
+TABLE_READER = Path(read_table.__file__)
 """Makes a table into inputs. It goes beside the export of a table's ensemble."""
 PLATFORMS = ("cpu", "cuda", "tpu")
 _MAX_BYTES = 2_000_000_000  # FlatBuffers, the container of a `jax.export` file, ends at 2**31.

@@ -10,10 +10,10 @@ The annotation is the type of a key; `config.sampler.step_size` is in a block. A
 """
 
 import dataclasses
-import functools
 import operator
 import typing
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 MAX_STEPS = 2**31 - 1
@@ -66,7 +66,7 @@ def key(default: Any, meaning: str, **properties: Any) -> Any:
     return dataclasses.field(default=default, metadata={"key": about})
 
 
-@functools.cache
+@cache
 def fields_of(cls: type, block: str = "") -> dict[str, Key]:
     """Keys of a class by full name; empty if it declares none.
 

@@ -23,6 +23,7 @@ from ensemble.data.source import Examples, Parts, Request, Shape, Source
 from ensemble.data.splitting import POOL, SPLITS, split_of
 from ensemble.data.tables import is_table
 from ensemble.errors import InputError
+from ensemble.pytrees import ByName
 from ensemble.storage.npz import map_array, read_arrays
 
 _NAMES = {
@@ -77,7 +78,7 @@ class Given(Parts):
             )
         return carved(check_arrays(self, "arrays"), "arrays", request)
 
-    def defaults(self, said: Mapping[str, Any]) -> dict[str, Any]:
+    def defaults(self, said: ByName) -> ByName:
         """Suggests values for keys that a program leaves out.
 
         They are those of `configs/images.py` where inputs are pictures, of `configs/tabular.py`
@@ -113,7 +114,7 @@ class Given(Parts):
         }
 
 
-def bundled(shape: Sequence[int], is_table: bool, variant: str = "") -> dict[str, Any]:
+def bundled(shape: Sequence[int], is_table: bool, variant: str = "") -> ByName:
     """Returns what a bundled configuration says for examples of a shape, beside the data.
 
     Args:

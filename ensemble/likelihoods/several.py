@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from ensemble import pytrees
 from ensemble.likelihoods.likelihood import Likelihood, Params
 from ensemble.likelihoods.predictive import Array, Arrays, Predictive, namespace
+from ensemble.pytrees import ByName
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -115,7 +116,7 @@ class SeveralLikelihood(Likelihood):
         for name in ("name", "loss", "progress", "has_density", "can_be_tempered", "tempered"):
             setattr(self, name, getattr(likelihoods[0], name))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> ByName:
         return {"targets": [one.to_dict() for one in self.likelihoods]}
 
     def init(self, rng_key: Array) -> Arrays:

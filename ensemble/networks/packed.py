@@ -7,8 +7,8 @@ first layer sees all inputs, the last all groups. In place of one layer of M * g
 paper has it, there are M networks with layers of gamma groups: the same products.
 """
 
-import dataclasses
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -19,7 +19,7 @@ from jax import Array, lax
 from ensemble.networks import layers
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Packing:
     """What one estimator has of a network; without arguments, all of it.
 

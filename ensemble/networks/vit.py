@@ -6,8 +6,8 @@ are those of the files that come with it, https://github.com/google-research/vis
 that these are weights to start from as they are: `config.init_from`.
 """
 
-import functools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -83,8 +83,8 @@ class ViT(nn.Module):
                 "another patch, a size by config.resize, or another network"
             )
         xavier = nn.initializers.xavier_uniform()
-        dense = functools.partial(nn.Dense, dtype=dtype, kernel_init=xavier)
-        norm = functools.partial(nn.LayerNorm, dtype=dtype)
+        dense = partial(nn.Dense, dtype=dtype, kernel_init=xavier)
+        norm = partial(nn.LayerNorm, dtype=dtype)
 
         def dropped(x: Any) -> Any:
             return nn.Dropout(self.dropout)(x, deterministic=not train)

@@ -5,8 +5,8 @@ not begin at 0 and axes without a plate give other densities, in silence. So a m
 it is read.
 """
 
-import contextlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
@@ -113,7 +113,7 @@ def is_improper(site: Any) -> bool:
 # Refusals.
 
 
-@contextlib.contextmanager
+@contextmanager
 def running(name: str) -> Iterator[None]:
     """Turns an error of a user's program, which may raise anything, into one line."""
     try:

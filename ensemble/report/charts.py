@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from ensemble.metrics import functions, interval, ranking
 from ensemble.report.svg import Axis, Chart, Charts, span
-from ensemble.report.table import ByName, Json
+from ensemble.report.table import ByName
+from ensemble.storage.manifest import Json
 
 if TYPE_CHECKING:
     from ensemble.report.evaluation import Evaluation

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ensemble.metrics import Estimate
 from ensemble.metrics.abstention import MAX_ERROR
 from ensemble.metrics.interval import joint
-from ensemble.report.table import ByName, Json, digits, percent
+from ensemble.report.table import ByName, digits, percent
+from ensemble.storage.manifest import Json
 
 if TYPE_CHECKING:
     from ensemble.report.evaluation import Evaluation

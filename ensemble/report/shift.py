@@ -28,6 +28,7 @@ from scipy import ndimage
 from scipy.special import ive
 
 from ensemble.data.source import MadeInputs, Source, in_memory
+from ensemble.pytrees import ByName
 
 IMAGES = {
     "rotation": (10, 20, 30, 40, 50),
@@ -52,7 +53,7 @@ def is_table(source: Source) -> bool:
     return len(source.input_shape) == 1 and source.input_dtype.kind == "f"
 
 
-def made_inputs(source: Source, name: str) -> dict[str, Any]:
+def made_inputs(source: Source, name: str) -> ByName:
     """Inputs of one of the names in `MADE`; empty if it is none, or does not suit such data.
 
     Args:

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from ensemble import pytrees
@@ -110,7 +111,7 @@ class Devices:
 
         def on_slice(member: Any, examples: Any) -> Any:
             sums, rows = one(member, examples)
-            return (jax.lax.psum(sums, DATA) if self.slices_batches else sums), rows
+            return (lax.psum(sums, DATA) if self.slices_batches else sums), rows
 
         specs = PartitionSpec(), PartitionSpec(DATA)
         # What users' networks do within loops is not annotated for check_vma.
@@ -214,7 +215,7 @@ def unrolled(fn: Function) -> Function:
             return one(*jax.tree.map(lambda x, b: x[i] if b else x, args, tuple(in_batched)))
 
         if size > _MAX_UNROLLED:
-            found = jax.lax.map(of_row, jnp.arange(size))
+            found = lax.map(of_row, jnp.arange(size))
         else:
             found = jax.tree.map(lambda *parts: jnp.stack(parts), *map(of_row, range(size)))
         return found, jax.tree.map(lambda _: True, found)

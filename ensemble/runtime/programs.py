@@ -1,13 +1,13 @@
 """The compiled functions of a method on its devices: the only `jit` of training."""
 
-import functools
 from collections.abc import Sequence
+from functools import cached_property, wraps
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax, random
 
 from ensemble import pytrees
 from ensemble.network import path_name
@@ -92,7 +92,7 @@ class Programs:
     def _compiled(self, fn: Function, **options: Any) -> Any:
         """Compiles a function, in which networks see that it is traced for these devices."""
 
-        @functools.wraps(fn)
+        @wraps(fn)
         def traced(*args: Any) -> Any:
             with traced_for(self.devices.mesh):
                 return fn(*args)
@@ -101,12 +101,12 @@ class Programs:
 
     # What the loop calls.
 
-    @functools.cached_property
+    @cached_property
     def shapes(self) -> Any:
         """The shapes of the members, [num_places, ...]."""
         return jax.eval_shape(self._started, *self._arguments(Start()))
 
-    @functools.cached_property
+    @cached_property
     def set_shapes(self) -> Any:
         """The shapes of one set of parameters of one member."""
         zero = np.int32(0)
@@ -175,7 +175,7 @@ class Programs:
         return Now(member.number, step, self._key(member.number), shared)
 
     def _key(self, number: Array) -> Array:
-        return jax.random.fold_in(jax.random.key(self._seed), number)
+        return random.fold_in(random.key(self._seed), number)
 
     def _started(self, numbers: Any, given: Any, shared: Any, fixed: Any) -> Any:
         zero, active = jnp.int32(0), jnp.int8(Status.ACTIVE)
@@ -193,7 +193,7 @@ class Programs:
         """One step of all members: they, and scalars of each and of all together."""
         algorithm = self.algorithm
         feed = algorithm.feed
-        sent = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, 0, False), sent)
+        sent = jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, i, 0, False), sent)
         batch = sent if feed.per_member else feed.read(fixed, sent, step)
 
         def of_member(member: Members, batch: Any) -> tuple[Members, Info]:
@@ -237,12 +237,12 @@ class Programs:
             members, said, kept = carry
             members, new = take_step(members, shared, fixed, sent, i, first + i)
             said = jax.tree.map(
-                lambda all_, leaf: jax.lax.dynamic_update_index_in_dim(all_, leaf, i, 0), said, new
+                lambda all_, leaf: lax.dynamic_update_index_in_dim(all_, leaf, i, 0), said, new
             )
             if kept is not None:
                 before = keep.before(first + i)
                 place = before - keep.before(first)
-                kept = jax.lax.cond(
+                kept = lax.cond(
                     keep.before(first + i + 1) > before,
                     lambda kept: jax.tree.map(
                         lambda all_, leaf: all_.at[place].set(leaf),
@@ -264,7 +264,7 @@ class Programs:
         if self.num_kept:
             kept = zeros(self.num_kept, lambda m: self._parameters_of(m, shared, first))
         if run is None:
-            members, said, kept = jax.lax.fori_loop(start, count, one, (members, said, kept))
+            members, said, kept = lax.fori_loop(start, count, one, (members, said, kept))
         else:
             keys = jax.vmap(self._key)(members.number)
             span = first, first + count
@@ -276,7 +276,7 @@ class Programs:
 
     def _placed(self, members: Members) -> Any:
         """Members where they lie: the compiler might choose otherwise for what comes out."""
-        return jax.lax.with_sharding_constraint(members, self.devices.of_members(members))
+        return lax.with_sharding_constraint(members, self.devices.of_members(members))
 
     def _parameters_of(self, members: Members, shared: Any, step: Any) -> Any:
         parameters = self.algorithm.parameters or _variables

@@ -5,9 +5,7 @@ time also where they do not come to ask, such as while XLA compiles: a thread th
 as soon as the last checkpoint is whole.
 """
 
-import contextlib
 import contextvars
-import dataclasses
 import math
 import os
 import select
@@ -16,6 +14,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 from ensemble.errors import Interrupted, logger
@@ -33,7 +33,7 @@ _current: contextvars.ContextVar["Stop | None"] = contextvars.ContextVar("stop",
 _count = 0  # Runs of this process.
 
 
-@dataclasses.dataclass(eq=False)
+@dataclass(eq=False)
 class Stop:
     """Whether a run is to stop.
 
@@ -136,7 +136,7 @@ def check() -> bool:
     return True
 
 
-@contextlib.contextmanager
+@contextmanager
 def stop_signals() -> Iterator[Stop]:
     """Turns the first SIGTERM or Ctrl-C into a stop; a second one ends the process at once.
 
@@ -150,7 +150,7 @@ def stop_signals() -> Iterator[Stop]:
     # The main thread alone may set handlers.
     is_main = threading.current_thread() is threading.main_thread()
     try:
-        with _handled(stop, f"stop/{_count}") if is_main else contextlib.nullcontext():
+        with _handled(stop, f"stop/{_count}") if is_main else nullcontext():
             yield stop
     finally:
         _current.reset(token)
@@ -159,7 +159,7 @@ def stop_signals() -> Iterator[Stop]:
             outer.note()
 
 
-@contextlib.contextmanager
+@contextmanager
 def _handled(stop: Stop, key: str) -> Iterator[None]:
     def restore() -> None:
         for number, handler in before.items():

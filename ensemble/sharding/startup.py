@@ -4,11 +4,11 @@ JAX reads XLA's flags when it starts its first backend, not when it is imported;
 imported, and run, after everything else, as long as nothing has asked for a device.
 """
 
-import contextlib
 import ctypes
 import importlib.metadata
 import importlib.util
 import os
+from contextlib import suppress
 
 import jax
 from jax._src.xla_bridge import backends_are_initialized
@@ -96,7 +96,7 @@ def configure_devices(num_devices: int | None = None, method: str | None = None)
     number = _num_cpu_devices(num_devices)
     _keep_freed_memory(method is None or trait("method", method, "one_arena"))
     _set_xla_flags(_XLA_FLAGS | ({} if method is None else trait("method", method, "xla_flags")))
-    with contextlib.suppress(RuntimeError):  # JAX has started, and keeps what it has.
+    with suppress(RuntimeError):  # JAX has started, and keeps what it has.
         jax.config.update(_NUM_DEVICES, number)
 
 
@@ -109,7 +109,7 @@ def limit_threads(number: int) -> None:
     Args:
         number: Number of threads, from 1.
     """
-    with contextlib.suppress(RuntimeError):
+    with suppress(RuntimeError):
         jax.config.update(_NUM_DEVICES, number)
         os.environ[_NUM_THREADS] = str(number)
 

@@ -4,12 +4,12 @@ Orbax takes half a second to import: functions do, and only where there is a che
 0085).
 """
 
-import contextlib
 import errno
 import json
 import os
 import time
 from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import jax
@@ -149,10 +149,10 @@ class Checkpointer:
         manager = self._manager
         self._manager = None
         if manager is not None:
-            with self._writing(), contextlib.closing(manager):
+            with self._writing(), closing(manager):
                 manager.wait_until_finished()
 
-    @contextlib.contextmanager
+    @contextmanager
     def _writing(self) -> Iterator[None]:
         """Turns errors of a disk, in one of many forms, into one line."""
         try:
@@ -218,7 +218,7 @@ class Checkpointer:
         damaged = list[epath.Path]()
         for number in numbers_in(self._directory):
             path = self._directory / str(number)
-            with contextlib.suppress(InputError):
+            with suppress(InputError):
                 if self._manifest.check(path):
                     break
             if path.exists():  # The run that writes keeps the newest few.

@@ -11,13 +11,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from etils.epath import PathLike
+
 from ensemble.config import build, by_path
 from ensemble.data.catalogue import complete
 from ensemble.errors import InputError, TrainingError
-from ensemble.report.sections import grid
-from ensemble.report.table import digits
-from ensemble.storage.trials import COMPARISON, Trial
-from ensemble.storage.workdir import Workdir
+from ensemble.report.table import digits, grid
+from ensemble.storage.workdir import COMPARISON, Trial, Workdir
 from ensemble.tuning.trials import UNWATCHED, Keys, Trials, open_trials
 
 ROUNDS = (1, 4, 16)
@@ -57,7 +57,7 @@ def _cells(row: Keys) -> list[str]:
 def compare_methods(
     config: Mapping[str, Any],
     time_limit: float | str = 600,
-    workdir: str | os.PathLike[str] | None = None,
+    workdir: PathLike | None = None,
     data: Any = None,
     *,
     methods: Sequence[str] | None = None,
@@ -106,7 +106,7 @@ def compare_methods(
     return MethodComparison(rows=rows, recommendation=line)
 
 
-def _network(config: Keys, data) -> dict[str, Any]:
+def _network(config, data) -> Keys:
     """The configuration of one network, flat.
 
     Raises:
@@ -118,7 +118,7 @@ def _network(config: Keys, data) -> dict[str, Any]:
     return dict(build({**values, **UNWATCHED}, single).values)
 
 
-def settings_of(family: str, config: Keys, steps: int, times: int) -> dict[str, Any]:
+def settings_of(family: str, config: Keys, steps: int, times: int) -> Keys:
     """Returns the keys with which a family spends the steps of some networks.
 
     Args:
@@ -133,10 +133,10 @@ def settings_of(family: str, config: Keys, steps: int, times: int) -> dict[str, 
     several["swag"] = times
     number = several.get(family, max(1, times // 2))  # The others bear twice the length.
     length = max(1, steps * times // number)
-    keys: dict[str, Any] = {"method": "deep_ensemble" if family == SINGLE else family}
+    keys: Keys = {"method": "deep_ensemble" if family == SINGLE else family}
     if family == "sghmc":
         return {**keys, "num_chains": number, **_cyclical(config, length)}
-    own: dict[str, dict[str, Any]] = {
+    own: dict[str, Keys] = {
         "kfold_bagging": {
             "kfold_bagging.folds": number,
             "early_stopping_epochs": config.get("early_stopping_epochs") or 40,
@@ -149,7 +149,7 @@ def settings_of(family: str, config: Keys, steps: int, times: int) -> dict[str, 
     return keys | own.get(family, {})
 
 
-def _cyclical(config: Keys, steps: int) -> dict[str, Any]:
+def _cyclical(config: Keys, steps: int) -> Keys:
     """One cycle, which descends like networks by plain gradients."""
     draws = min(20, max(1, steps // 2))
     apart = max(1, (steps - steps // 4) // draws)

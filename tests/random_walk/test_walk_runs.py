@@ -6,7 +6,7 @@ import scipy
 
 import ensemble
 from ensemble import InputError, TrainingError
-from ensemble.random_walk import densities, summary
+from ensemble.random_walk import densities, method
 
 
 def plane(positions):
@@ -89,8 +89,8 @@ def test_intervals_are_student_s_while_chains_agree():
         "num_invalid": 0,
     }
     margin = 0.1 * scipy.stats.t.ppf(0.975, 3)
-    table = summary.SECTION.contents({"posterior": posterior})[0]
+    table = method.SECTION.contents({"posterior": posterior})[0]
     assert f"[{0.5 - margin:.6g}, {0.5 + margin:.6g}]" in table
-    table = summary.SECTION.contents({"posterior": {**posterior, "nested_rhat_max": 1.2}})[0]
+    table = method.SECTION.contents({"posterior": {**posterior, "nested_rhat_max": 1.2}})[0]
     assert "not known" in table
     assert "[" not in table
