@@ -42,6 +42,7 @@ class Predictions:
     ):
         self._devices = devices
         self._likelihood = task.likelihood
+        self._num_values = math.prod(task.dataset.input_shape)
         self._num_each = max(num_passes, task.num_estimators)  # One of both is 1.
 
         def of_member(sets: Any, inputs: Any) -> Any:
@@ -59,7 +60,7 @@ class Predictions:
 
     def _batches(self, sets: Any, inputs: Inputs) -> Iterator[Arrays]:
         """Predicts a batch of inputs after the other; yields arrays [M * K, n, ...] by name."""
-        values = jax.tree.leaves(sets)[0].shape[1] * math.prod(inputs.shape[1:])
+        values = jax.tree.leaves(sets)[0].shape[1] * self._num_values
         most = max(MAX_BATCH_SIZE, min(MAX_BATCH_SIZE * 16, _MAX_VALUES // values))
         size = 1 << (min(most, len(inputs)) - 1).bit_length()
         predicted = None
