@@ -86,8 +86,8 @@ class LogDensity:
     place: Function
     bind: Function
     layout: Layout = dataclasses.field(default_factory=Layout)
-    run_free: Function | None = None
-    bind_reference: Function | None = None
+    run_free: Any = None
+    bind_reference: Any = None
     predict: Function | None = None
 
     @functools.cached_property

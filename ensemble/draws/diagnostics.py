@@ -112,7 +112,7 @@ def summarise(scalars: Mapping[str, NDArray]) -> Diagnostics:
         The diagnostics.
     """
     varying = {
-        name: _diagnose(np.float64(values))
+        name: _diagnose(np.asarray(values, np.float64))
         for name, values in scalars.items()
         if values.shape[1] < MIN_DRAWS or np.any(values != values.flat[0])
     }
@@ -124,7 +124,7 @@ def summarise(scalars: Mapping[str, NDArray]) -> Diagnostics:
     return Diagnostics(rhat, [*varying, None][place], bulk, tail, num_constant, varying)
 
 
-def judge_chains(rhat: float, *ess: float) -> str:
+def judge_chains(rhat: float, *ess: float | None) -> str:
     """Judges chains: `AGREE`, `DISAGREE` or `TOO_FEW`.
 
     Args:

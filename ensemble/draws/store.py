@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ensemble import pytrees
 from ensemble.errors import InputError
-from ensemble.storage.files import make_folder, write_file
+from ensemble.storage.files import Content, make_folder, write_file
 from ensemble.storage.manifest import Manifest, damaged
 
 _JOINED = "joined.npz"
@@ -191,7 +191,7 @@ class Draws:
                 parts.append(pytrees.at(arrays, np.s_[:, chosen]))
         return unflatten_dict(_joined("positions/", parts), sep="/"), numbers
 
-    def _path(self, first: int) -> str:
+    def _path(self, first: int) -> epath.Path:
         return self.directory / f"{first:09d}.npz"
 
     def _files(self) -> list[epath.Path]:
@@ -209,7 +209,7 @@ class Draws:
         Args:
             end: Number of a draw from which on files are left alone; None: read all files.
         """
-        chunks = {}
+        chunks: dict = {}
         for path in self._files():
             first = int(path.stem)
             if first == end:
@@ -239,7 +239,7 @@ def _joined(prefix: str, parts: Sequence[Arrays]) -> Arrays:
     }
 
 
-def _packed(arrays: Arrays) -> bytes:
+def _packed(arrays: dict) -> Content:
     """Returns the content of a file, uncompressed: draws are mostly noise."""
     return lambda file: np.savez(file, **arrays)
 

@@ -52,9 +52,11 @@ def make(settings: Settings, logdensity_fn: LogDensityFn, *_) -> Sampler:
         return HMCState(found.position, *found[2:])
 
     def transition(rng_key, before, step_size, inverse_mass, t):
-        mean = settings.num_leapfrog_steps
-        if settings.mass == "diagonal":
-            mean = jnp.minimum(_QUARTER_TURN * inverse_mass.size**0.5 / step_size, MAX_STEPS)
+        mean = (
+            jnp.minimum(_QUARTER_TURN * inverse_mass.size**0.5 / step_size, MAX_STEPS)
+            if settings.mass == "diagonal"
+            else settings.num_leapfrog_steps
+        )
         number = num_steps(settings, t, mean)
         one_step = isokinetic_mclachlan(logdensity_fn, inverse_mass)
         propose = adjusted_mclmc_proposal(

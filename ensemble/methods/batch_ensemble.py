@@ -50,7 +50,7 @@ _AXES = {ROWS: -2, COLUMNS: -1}
 _NETWORKS, _FACTORS = 2**32 - 4, 2**32 - 3  # What a member's key is folded with to start these.
 
 
-def create(config: Config, task) -> Method:
+def create(config: Config, task: Supervised) -> Method:
     """Makes the method of a configuration; packed ensembles have no adapters, and share nothing."""
     learned = SharedWeights.of(task, config.num_estimators, config.get("adapters", ALL))
     return training.create(config, task, create_descent, learned=learned)
@@ -106,7 +106,7 @@ class SharedWeights(Supervised):
             )
         return kernels, ends
 
-    def _factors(self, path: str, num_axes: int):
+    def _factors(self, path: str, num_axes: int) -> dict[str, bool] | None:
         """The factors of a leaf, by its path in `params` and its axes; None: it is not shared.
 
         Returns:
@@ -275,6 +275,6 @@ def _is_folded(node) -> bool:
     return isinstance(node, Mapping) and any(hasattr(one, "ndim") for one in node.values())
 
 
-def _examples_first(predicted: dict[str, jax.Array]) -> dict[str, jax.Array]:
+def _examples_first(predicted: Arrays) -> Arrays:
     """Predictions [B, K, ...], from [K, B, ...]."""
     return {name: jnp.swapaxes(one, 0, 1) for name, one in predicted.items()}

@@ -10,7 +10,6 @@ from ensemble import pytrees
 from ensemble.config import trait
 from ensemble.draws.diagnostics import ERROR, MIN_ESS, Diagnostics, summarise
 from ensemble.draws.store import LOG_DENSITY, tracked_examples, tracked_scalars
-from ensemble.likelihoods.predictive import Array
 from ensemble.methods.start import find_map
 from ensemble.report.posterior import (
     convergence_scalars,
@@ -38,7 +37,7 @@ _TITLES = {
 """Titles in a line of the log by tag, in addition to means over chains."""
 
 
-def mean(rows: np.ndarray) -> Array:
+def mean(rows: np.ndarray) -> np.ndarray:
     """Averages rows [T, C] to means [C]."""
     return rows.mean(axis=0, dtype=np.float64)
 
@@ -61,6 +60,8 @@ class PosteriorReport(KeptReport):
     noun = "chain"
     series: Mapping = {}
     """Scalars of a line of metrics: a scalar of the steps, and a function of its rows [T, C]."""
+    posterior: Any
+    """A subclass has `posterior(run)`, entries of `posterior` in results.json."""
 
     def __init__(self, config, task, remedy: str, first: int):
         super().__init__(config, task, remedy)
@@ -120,10 +121,7 @@ class PosteriorReport(KeptReport):
         return shown | {title: scalars[tag] for tag, title in _TITLES.items() if tag in scalars}
 
     def sections(self, run, timing: Mapping[str, float | None]) -> dict[str, Any]:
-        """Returns the posterior, and the average draw's scores.
-
-        A subclass has `posterior(run)`, entries of `posterior` in results.json.
-        """
+        """Returns the posterior, and the average draw's scores."""
         splits = sorted(self.task.sizes.keys() & REPORTED_SPLITS)
         single_draw = {split: self.single_draw(run, split) for split in splits}
         if not processes.is_main():

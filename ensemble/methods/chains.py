@@ -11,11 +11,10 @@ from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 
 from ensemble import pytrees
-from ensemble.config import trait
+from ensemble.config import Config, trait
 from ensemble.data.source import in_memory
 from ensemble.draws.store import VALUE
 from ensemble.errors import InputError
@@ -45,7 +44,7 @@ _NOTHING = DrawInfo._make(np.zeros((), kind) for kind in "ff?ffi")
 """Diagnostics of no draw, with the types of those of one."""
 
 
-def create(config: ml_collections.FrozenConfigDict, task: Supervised | Modelled) -> Method:
+def create(config: Config, task: Supervised | Modelled) -> Method:
     """Makes the method of a configuration.
 
     Raises:

@@ -11,7 +11,6 @@ import logging
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 
 from ensemble import networks, pytrees
@@ -127,7 +126,7 @@ def _restored(given: str) -> Saved:
     return restore(Workdir(user_path(given, "--config.init_from")))
 
 
-def check_number(config: ml_collections.FrozenConfigDict, found: int, key: str) -> None:
+def check_number(config: Config, found: int, key: str) -> None:
     """Refuses a run of fewer live members than are to start.
 
     Args:

@@ -13,7 +13,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 
 from ensemble import pytrees
@@ -43,9 +42,7 @@ def create(config: Config, task: Supervised) -> Method:
     return training.create(config, task, varied_descent, report=SettingsReport)
 
 
-def draw_settings(
-    config: ml_collections.FrozenConfigDict, rng_key: jax.Array
-) -> dict[str, jax.Array]:
+def draw_settings(config: Config, rng_key: jax.Array) -> dict[str, jax.Array]:
     """The settings [] of a member that vary, by its key."""
     keys = jax.random.split(jax.random.fold_in(rng_key, Stream.SETTINGS), 3)
     found = {}
@@ -56,7 +53,7 @@ def draw_settings(
     return found
 
 
-def varied_descent(config: ml_collections.FrozenConfigDict, num_steps: int) -> Descent:
+def varied_descent(config: Config, num_steps: int) -> Descent:
     """Descent of members over a horizon of `num_steps`, each by a rate and decay of its own."""
 
     def seed(state, rng_key):

@@ -108,7 +108,7 @@ class Sampler(NamedTuple):
 
     init: Callable
     step: Callable
-    tune: Callable | None = None
+    tune: Any = None
 
 
 def make_sampler(

@@ -23,14 +23,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 import scipy.optimize
 
 from ensemble import pytrees
 from ensemble.config import Config
 from ensemble.data.batches import epoch_batches
-from ensemble.data.source import Parts, Source, Strata
+from ensemble.data.source import Source, Strata
 from ensemble.data.splitting import (
     cut,
     digest_examples,
@@ -170,7 +169,7 @@ def make_folds(source: Source, number: int, seed: int) -> Folds:
     return Folds(number, of_rows, is_shared)
 
 
-def _random(source: Source, sizes: list[int], seed: int) -> Parts:
+def _random(source: Source, sizes: list[int], seed: int) -> tuple[np.ndarray, list[np.ndarray]]:
     """Codes [N] of inputs, and the rows of folds that are alike in their targets."""
     classes = targets = source.targets("train")
     if targets.dtype.kind not in "iu":  # Blocks of as many rows as folds by rank, of the first one.
@@ -180,7 +179,7 @@ def _random(source: Source, sizes: list[int], seed: int) -> Parts:
     return codes, keep_together(stratified_split(classes, sizes, seed), codes)
 
 
-def _by(strata: Strata, sizes: list[int], seed: int) -> Parts:
+def _by(strata: Strata, sizes: list[int], seed: int) -> tuple[np.ndarray, list[np.ndarray]]:
     """Codes [N] of groups or times, and the rows of folds of whole ones."""
     codes = np.unique(strata.values, return_inverse=True)[1]
     codes = codes.max() - codes if strata.groups is None else in_random_order(codes, seed)
@@ -220,7 +219,7 @@ class Bagging(training.DescentReport):
         weights: How much training rows count, [N].
     """
 
-    def __init__(self, config: ml_collections.FrozenConfigDict, task: Supervised):
+    def __init__(self, config: Config, task: Supervised):
         config = Config({**training.with_own_keys(config), "clip_norm": _MAX_NORM})
         self.can_be_linear = linear_start.suits(task)
         beside = (LINEAR, WIDTH) if self.can_be_linear else (WIDTH,)
@@ -243,7 +242,7 @@ class Bagging(training.DescentReport):
         later = self.descent._replace(learning_rate=lambda step: schedule(step + trial))
         super().__init__(config, task, later)
 
-    def order(self, epoch: int, member) -> tuple[np.ndarray, np.ndarray]:
+    def order(self, epoch: int, member: int) -> tuple[np.ndarray, np.ndarray]:
         """Numbers of examples and mask [steps, B] of a member, which learns its own rows.
 
         A member with fewer of them than another begins its order again: all take equal steps.

@@ -102,7 +102,7 @@ class Diagonal:
         """Parameters, from the eigenvectors' coordinates."""
         return scaled
 
-    def log_det(self, spectrum, precision: jax.Array) -> jax.Array:
+    def log_det(self, spectrum, precision: jax.Array):
         """Log determinant of the posterior's precision."""
         return sum(jnp.sum(jnp.log(x + precision)) for x in jax.tree.leaves(spectrum["values"]))
 
@@ -208,8 +208,8 @@ class LowRank(Diagonal):
         is_known = values > _NOTHING * jnp.max(values)
         shrink = jnp.where(is_known, 1 / jnp.sqrt(jnp.maximum(values, _TINY)), 0)
         known = jnp.where(is_known, values, 0)
-        values = {"along": known, "rest": jnp.zeros(())}
-        return {"values": values, "vectors": shrink[:, None] * rows}
+        found = {"along": known, "rest": jnp.zeros(())}
+        return {"values": found, "vectors": shrink[:, None] * rows}
 
     def turned(self, spectrum, rows):
         """Rows along the eigenvectors, and what is left of them."""
@@ -418,7 +418,7 @@ def _algorithm(
         return pytrees.at({**state.mean, OF_METHOD: found}, None)
 
     def losses(one, batch):
-        said = member.closed(*one, tried, Supervised.prepare(task, batch.inputs))
+        said = member.closed(one[0], one[1], tried, Supervised.prepare(task, batch.inputs))
         said = pytrees.at(said, np.s_[:, None])
         return jax.vmap(lambda each: likelihood.scores(each, batch.targets))(said)[likelihood.loss]
 
@@ -435,7 +435,7 @@ def _algorithm(
         best = jnp.argmin(jnp.where(jnp.isfinite(found), found, jnp.inf))
         return state._replace(precision=tried[best]), jnp.int8(Status.ACTIVE)
 
-    between = ()
+    between: tuple = ()
     if is_chosen:
         what = f"config.laplace.prior_precision={given!r}"
         data = training.validation(task, devices, what) if given == VALIDATION else None
@@ -593,17 +593,16 @@ class Approximation:
         most = size if self.is_last else max(1, min(size, _JACOBIAN_BYTES // of_one))
         return next(number for number in range(most, 0, -1) if size % number == 0)
 
-    def added(self, variables: Variables, curvature, number, inputs, weights):
+    def added(self, variables: Variables, curvature, number, *examples):
         """Terms of a batch in the curvature.
 
         Args:
             variables: Variables of the member.
             curvature: Curvature so far.
             number: Number of the pass over the data.
-            inputs: [B, ...], prepared.
-            weights: [B].
+            *examples: Inputs [B, ...], prepared, and weights [B].
         """
-        size = self.at_once(variables, len(inputs))
+        size = self.at_once(variables, len(examples[0]))
 
         def scanned(variables, curvature, number, batch):
             def one(found, part):
@@ -616,7 +615,7 @@ class Approximation:
             return jax.lax.scan(one, jax.tree.map(jnp.zeros_like, curvature), parts)[0]
 
         of_member = scanned if self.is_last else in_turn(scanned)
-        return of_member(variables, curvature, jnp.asarray(number), (inputs, weights))
+        return of_member(variables, curvature, jnp.asarray(number), examples)
 
     def log_evidence(self, mean: Variables, spectrum, tau: jax.Array) -> jax.Array:
         """Log marginal likelihood by a precision of the prior, but for a constant."""

@@ -25,12 +25,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 import optax
 from jax import Array
 
 from ensemble import pytrees
+from ensemble.config import Config
 from ensemble.config.builtin import PRIOR
 from ensemble.draws.store import LOG_DENSITY
 from ensemble.likelihoods.predictive import Predictive
@@ -109,7 +109,7 @@ class Timetable(NamedTuple):
         return (within >= self.num_burn_in) | (self.schedule != "cyclical")
 
 
-def timetable(config: ml_collections.FrozenConfigDict) -> Timetable:
+def timetable(config: Config) -> Timetable:
     """Returns the timetable of a configuration."""
     return Timetable(**pytrees.without(config.sgmcmc, "preconditioner"), peak=config.learning_rate)
 
@@ -180,13 +180,13 @@ def langevin(
             lambda before, after, m: size / 2 * (before + after) / m, moved, momentum, mass
         )
         energies = jax.tree.map(lambda p, m: jnp.sum(p**2 / m), moved, mass)
-        kinetic = sum(jax.tree.leaves(energies)) / pytrees.size(grads)
+        kinetic = jax.tree.reduce(jnp.add, energies) / pytrees.size(grads)
         return updates, LangevinState(count + 1, state.rng_key, momentum, squares, kinetic)
 
     return optax.GradientTransformation(init, update)
 
 
-def _share_kept(config: ml_collections.FrozenConfigDict):
+def _share_kept(config: Config) -> float:
     """Returns the share of the momentum that a step keeps."""
     return float(config.get("momentum", 0.0))
 
@@ -225,7 +225,7 @@ class LangevinChain(NamedTuple):
     energy: Array
 
 
-def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
+def create(config: Config, task: Supervised) -> Method:
     """Makes the method of a configuration.
 
     Raises:

@@ -19,12 +19,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 import scipy
 from jax.flatten_util import ravel_pytree
 
 from ensemble import pytrees
+from ensemble.config import Config
 from ensemble.config.builtin import MAP, PRIOR, STARTS, UNIFORM
 from ensemble.data.source import Examples, in_memory
 from ensemble.draws.store import Draws
@@ -194,7 +194,7 @@ def _least_curvature(
     return {"directions": vectors.T.reshape(-1, *shape), "stretch": stretch}
 
 
-def starting_points(config: ml_collections.FrozenConfigDict, task, density: LogDensity) -> Start:
+def starting_points(config: Config, task, density: LogDensity) -> Start:
     """Finds the coordinates in which chains move, and where they start.
 
     Chains that start at the MAP, which only the Kronecker mass has, start at draws of its Laplace
@@ -245,7 +245,7 @@ def starting_points(config: ml_collections.FrozenConfigDict, task, density: LogD
     return Start(coordinates, density.layout.pad(found, axis=1))
 
 
-def given_starts(config: ml_collections.FrozenConfigDict, task: Supervised | Modelled):
+def given_starts(config: Config, task: Supervised | Modelled):
     """Reads the parameters [C, ...] of a run's first live members or chains, or of a file.
 
     Chains give their last draws. A file of weights is one member.

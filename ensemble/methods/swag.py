@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
@@ -96,7 +95,7 @@ class _Batches:
 
 
 def draws_of_iterates(
-    config: ml_collections.FrozenConfigDict,
+    config: Config,
     task: Supervised,
     ends: np.ndarray,
     descent: Algorithm,

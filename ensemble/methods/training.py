@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 import optax
 
@@ -73,7 +72,7 @@ class DescentReport(Report):
             )
 
 
-def with_own_keys(config: ml_collections.FrozenConfigDict) -> Config:
+def with_own_keys(config: Config) -> Config:
     """Returns a configuration in which keys of deep ensembles that it lacks have their defaults."""
     return with_defaults(config, DeepEnsemble)
 
@@ -90,7 +89,7 @@ class Epochs(NamedTuple):
     batch_size: int
 
     @classmethod
-    def of(cls, config: ml_collections.FrozenConfigDict, num_examples: int) -> "Epochs":
+    def of(cls, config: Config, num_examples: int) -> "Epochs":
         """Returns the epochs of a configuration."""
         return cls(num_examples, int(min(config.batch_size, num_examples)))
 
@@ -104,7 +103,7 @@ class Epochs(NamedTuple):
         return step * self.num_examples // self.steps
 
 
-def num_steps(config: ml_collections.FrozenConfigDict, num_examples: int) -> int:
+def num_steps(config: Config, num_examples: int) -> int:
     """Returns the steps that the configuration asks for."""
     return int(config.num_steps or config.num_epochs * Epochs.of(config, num_examples).steps)
 
@@ -230,13 +229,13 @@ def of_members(config: Config, task: Supervised, epochs: Epochs, **more) -> Meth
     )
 
 
-def spread(config: ml_collections.FrozenConfigDict, task: Supervised, number: int) -> Devices:
+def spread(config: Config, task: Supervised, number: int) -> Devices:
     """Places members on the devices, each whole."""
     devices = processes.devices(config.num_devices)
     return Devices(number, devices, task.traits.examples_are_independent)
 
 
-def place(config: ml_collections.FrozenConfigDict, task: Supervised, number: int) -> Devices:
+def place(config: Config, task: Supervised, number: int) -> Devices:
     """Places members on the devices: each on one, unless it takes more than half of it.
 
     Raises:
@@ -404,7 +403,7 @@ def ensemble_scores(task: Supervised) -> Callable[..., dict[str, jax.Array]]:
     return together
 
 
-def make_objective(config: ml_collections.FrozenConfigDict, task: Supervised) -> Objective:
+def make_objective(config: Config, task: Supervised) -> Objective:
     """Objective of a member: the log likelihood, as far as nothing else is configured.
 
     Samplers divide it by a temperature. Labels may be smoothed.
@@ -488,9 +487,7 @@ def batches(
     return found
 
 
-def weights_of(
-    config: ml_collections.FrozenConfigDict, source, with_classes: bool = True
-) -> np.ndarray | None:
+def weights_of(config: Config, source: Source, with_classes: bool = True) -> np.ndarray | None:
     """Returns how much examples of training count, [N]; None: all the same.
 
     Raises:
@@ -510,7 +507,7 @@ def weights_of(
 
 
 def augmentation(
-    config: ml_collections.FrozenConfigDict, source: Source
+    config: Config, source: Source
 ) -> Callable[[jax.Array, jax.Array], jax.Array] | None:
     """Returns the augmentation of raw inputs: images are moved, then a user's function changes all.
 

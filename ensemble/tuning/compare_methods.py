@@ -44,7 +44,7 @@ class MethodComparison(dict[str, Any]):
         return "\n\n".join([grid(titles, [*map(_cells, rows)]), *failed, self["recommendation"]])
 
 
-def _cells(row: Mapping[str, Any]) -> list[str]:
+def _cells(row: Keys) -> list[str]:
     """A line of the table."""
     scores = ["-", "failed", "", ""]
     if details := row["details"]:
@@ -106,7 +106,7 @@ def compare_methods(
     return MethodComparison(rows=rows, recommendation=line)
 
 
-def _network(config: Mapping[str, Any], data) -> dict[str, Any]:
+def _network(config: Keys, data) -> dict[str, Any]:
     """The configuration of one network, flat.
 
     Raises:
@@ -149,7 +149,7 @@ def settings_of(family: str, config: Keys, steps: int, times: int) -> dict[str, 
     return keys | own.get(family, {})
 
 
-def _cyclical(config: Mapping[str, Any], steps: int) -> dict[str, Any]:
+def _cyclical(config: Keys, steps: int) -> dict[str, Any]:
     """One cycle, which descends like networks by plain gradients."""
     draws = min(20, max(1, steps // 2))
     apart = max(1, (steps - steps // 4) // draws)
@@ -169,7 +169,7 @@ def _cyclical(config: Mapping[str, Any], steps: int) -> dict[str, Any]:
 def _run(trials: Trials, family: str, times: int) -> Trial | None:
     """Runs a family in a round; returns None if the time is over."""
     name, first = f"{family}_{times}", f"{SINGLE}_1"
-    settings = {}
+    settings: dict = {}
     if name != first:  # It trains as configured, and the others as long.
         steps = trials.folder(first).newest_step
         settings |= settings_of(family, trials.config, steps, times)
@@ -182,7 +182,7 @@ def _run(trials: Trials, family: str, times: int) -> Trial | None:
     return trial
 
 
-def _score(out: Workdir, report: Mapping[str, Any]) -> tuple[float, Mapping[str, Any]]:
+def _score(out: Workdir, report: Keys) -> tuple[float, Keys]:
     """The validation score of a run, its CRPS or else its NLL, and its score of the test split.
 
     Raises:
@@ -201,7 +201,7 @@ def _score(out: Workdir, report: Mapping[str, Any]) -> tuple[float, Mapping[str,
     return found[name]["value"], {"members": members, "test": test}
 
 
-def _recommendation(method, trial: Trial) -> str:
+def _recommendation(method: str, trial: Trial) -> str:
     """Which method to use, the best of a complete round, and how sure that is."""
     return (
         f"Use {method} (runs/{trial.name}): its validation score is lowest, "

@@ -18,7 +18,7 @@ import functools
 import itertools
 import math
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -154,7 +154,7 @@ def search(
     return result
 
 
-def _try(trials: Trials, given: Mapping[str, Any]) -> None:
+def _try(trials: Trials, given: Keys) -> None:
     """Tries what is proposed until the time is over, nothing is left, or all fails."""
     proposed = proposals(trials.config["seed"], trials.config["num_epochs"], given)
     score, last = functools.partial(_loss, trials), None
@@ -169,9 +169,7 @@ def _try(trials: Trials, given: Mapping[str, Any]) -> None:
         last = math.inf if trial.score is None else trial.score
 
 
-def _loss(
-    trials: Trials, out: Workdir, report: Mapping[str, Any]
-) -> tuple[float, Mapping[str, Any]]:
+def _loss(trials: Trials, out: Workdir, report: Keys) -> tuple[float, Keys]:
     """The mean loss of a run, on the rows that the first run holds out.
 
     Raises:
@@ -203,7 +201,7 @@ def _result(trials: Trials) -> SearchResult:
 # What is tried, and in which order: a function of the seed and of how earlier trials went.
 
 
-def _draw(rng: np.random.Generator) -> Keys:
+def _draw(rng: np.random.Generator) -> dict[str, Any]:
     """Draws the settings of a family."""
     is_embedded = bool(rng.choice([False, True]))
     found = {
@@ -249,10 +247,10 @@ def proposals(seed: int, num_epochs: int, fixed: Keys) -> Generator[Keys, Any, N
             families = [families[k] for _, k in better]
 
 
-def _families(seed: int, fixed):
+def _families(seed: int, fixed: Keys) -> Iterator[Keys]:
     """Yields new families, which leave alone what is fixed, and keys of another network."""
     is_other = fixed.get("model", _DEFAULT_MODEL) != _DEFAULT_MODEL
-    known = [{}]
+    known: list = [{}]
     for number in itertools.count():
         rng = seeded_generator(SEARCH_STREAM, seed, number)
         for settings in [*_FIRST[number : number + 1], *(_draw(rng) for _ in range(_DRAWS))]:
