@@ -59,7 +59,7 @@ class Predictions:
 
     def _batches(self, sets: Any, inputs: Inputs) -> Iterator[Arrays]:
         """Predicts a batch of inputs after the other; yields arrays [M * K, n, ...] by name."""
-        values = jax.tree.leaves(sets)[0].shape[1] * math.prod(inputs.shape[1:])
+        values = jax.tree.leaves(sets)[0].shape[1] * math.prod(inputs[:1].shape)
         most = max(MAX_BATCH_SIZE, min(MAX_BATCH_SIZE * 16, _MAX_VALUES // values))
         size = 1 << (min(most, len(inputs)) - 1).bit_length()
         predicted = None
