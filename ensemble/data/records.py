@@ -92,7 +92,7 @@ def given_records(name: str, request: Request) -> Parts:
                     raise ValueError(f"{file} is of another folder")
             inputs = Stored(np.arange(len(targets)), example, dtype, read, known)
             parts[part] = Examples(inputs, targets)
-    except (OSError, RuntimeError, ValueError, LookupError) as error:
+    except (OSError, RuntimeError, ValueError, LookupError, TypeError) as error:
         raise InputError(
             f"{name} is damaged or truncated ({in_one_line(error, 200)}); restore it, or write it "
             "again by ensemble convert"

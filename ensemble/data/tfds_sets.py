@@ -86,7 +86,7 @@ def is_ready(directory: Path) -> bool:
             for one in info["splits"]
             for k in range(len(one.get("shardLengths", ())))
         ]
-    except (OSError, ValueError, LookupError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         what = f"dataset_info.json cannot be read ({in_one_line(error)})"
         raise broken(directory, what) from error
 

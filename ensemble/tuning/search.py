@@ -52,7 +52,7 @@ _DRAWS = 20
 _FIRST: tuple[Keys, ...] = (
     {"mlp.embedding": "piecewise_linear", "mlp.widths": "128,128"},
     {"mlp.widths": "256,256", "learning_rate": 1e-3},
-    {"mlp.embedding": "periodic", "mlp.widths": "256,256", "learning_rate": 2e-3},
+    {"mlp.embedding": "piecewise_linear", "mlp.widths": "256,256", "learning_rate": 2e-3},
     {
         "mlp.embedding": "piecewise_linear",
         "mlp.widths": "128,128",
@@ -216,7 +216,7 @@ def _draw(rng: np.random.Generator) -> dict[str, Any]:
     if rng.random() < _SHARED:
         found["num_estimators"] = 8
     if is_embedded:
-        found["mlp.embedding"] = str(rng.choice(["piecewise_linear", "periodic"]))
+        found["mlp.embedding"] = "piecewise_linear"
         found["mlp.embedding_size"] = int(rng.choice([8, 16]))
     return found
 

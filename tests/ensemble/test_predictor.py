@@ -5,6 +5,7 @@ import pytest
 
 import ensemble
 from ensemble import InputError
+from ensemble.data.source import MadeInputs
 from ensemble.likelihoods.classes import Classes
 from ensemble.metrics.abstention import Rule, fit_abstention
 from ensemble.metrics.calibration import fit_scale
@@ -21,6 +22,8 @@ def test_any_number_of_examples(blobs_run, blobs):
     for part in (slice(0, 1), slice(5, 22)):
         few = predictor(blobs["inputs"][part])
         np.testing.assert_allclose(few.probs, whole.probs[part], rtol=1e-5)
+    made = MadeInputs(203, lambda: iter(np.split(blobs["inputs"], 7)))
+    np.testing.assert_allclose(predictor.predict_members(made).probs, whole.probs, rtol=1e-5)
 
 
 def calibration(run):

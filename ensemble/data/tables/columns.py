@@ -140,7 +140,8 @@ def joined(tables: Mapping[str, Columns]) -> dict[str, Column]:
                 "table: convert it"
             )
         values = np.concatenate([one.values for one in parts])
-        found[name] = Column(values, kinds[-1], max(one.detail for one in parts))
+        marks = filter(None, (one.detail for one in parts))
+        found[name] = Column(values, kinds[-1], next(marks, ""))
     return found
 
 
