@@ -1,7 +1,5 @@
 """Large numbers that differ by little: computations are of float32, which has 24 bits."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,7 +11,7 @@ _BLOCK_ROWS = 1 << 16
 """Looked at together: data may be larger than the memory."""
 
 
-def _lost(array: NDArray) -> Any:
+def _lost(array: NDArray):
     """Least, largest number, error of float32 and whether it is too large, of columns [F].
 
     None if the array is no [N] or [N, F], or float32 keeps apart what differs.

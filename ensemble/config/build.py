@@ -272,7 +272,7 @@ def keys_of(kind: str, value: Any) -> type:
     return keys if isinstance(keys, type) else object
 
 
-def _part(kind: str, value: Any) -> Part:
+def _part(kind: str, value) -> Part:
     cls = keys_of(kind, value)
     block = ""
     if kind in ("model", "likelihood"):  # The last word of a path.
@@ -392,7 +392,7 @@ def _read(given: Values, fields: Mapping[str, Key]) -> tuple[Values, list[str]]:
     return values, problems
 
 
-def _misplaced(name: str, value: Any, run: Run) -> str:
+def _misplaced(name: str, value, run: Run) -> str:
     """The line on a key that is unknown, or of a piece that the run does not have."""
     if name not in all_fields():
         return unknown_key(name, run.values)
@@ -409,7 +409,7 @@ def _misplaced(name: str, value: Any, run: Run) -> str:
     )
 
 
-def _quoted(value: Any) -> str:
+def _quoted(value) -> str:
     """A value in a message; a number or truth value of the command line has no quotes."""
     is_plain = isinstance(value, str) and re.fullmatch(
         r"[-+.\de]+|inf|nan|true|false", value, re.IGNORECASE

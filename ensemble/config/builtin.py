@@ -124,7 +124,7 @@ class Batches:
 def _words_or_numbers(*words: str) -> Callable[[Any], str]:
     """Reads some words, or positive numbers separated by commas, as a text."""
 
-    def read(value: Any) -> str:
+    def read(value) -> str:
         text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
         if text not in words and not all(0 < float(one) < 1e12 for one in text.split(",")):
             raise ValueError
@@ -995,7 +995,7 @@ class Task:
     config_rules: ClassVar[Sequence[Rule]] = ()
 
 
-def _read_prior(value: Any) -> str:
+def _read_prior(value) -> str:
     read_prior(value)
     return str(value)
 

@@ -87,7 +87,7 @@ def fields_of(cls: type, block: str = "") -> dict[str, Key]:
     return result
 
 
-def _shape(hint: Any) -> dict[str, Any]:
+def _shape(hint) -> dict[str, Any]:
     """Properties of a key by its annotation."""
     origin = typing.get_origin(hint)
     args = typing.get_args(hint)
@@ -124,7 +124,7 @@ def read(field: Key, value: Any) -> Any:
     return result
 
 
-def _typed(field: Key, value: Any) -> Any:
+def _typed(field: Key, value):
     """A value of the key's type, within its bounds."""
     if field.is_many:
         parts = value.split(",") if isinstance(value, str) else value

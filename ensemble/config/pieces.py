@@ -227,7 +227,7 @@ given_or_imported = partial(find, trust=True)
 """Returns a piece that the caller names; see `find`."""
 
 
-def _imported(module: str, name: str, what: str) -> Any:
+def _imported(module: str, name: str, what: str):
     load = module_of_file if module.endswith(".py") else importlib.import_module
     try:
         there = load(module)
@@ -242,7 +242,7 @@ def _imported(module: str, name: str, what: str) -> Any:
     return found
 
 
-def _loaded(module: str) -> Any:
+def _loaded(module: str):
     """A module that is imported already, of a file whatever its name; None if there is none."""
     name = module_name(module)
     if name in sys.modules or name == module:
@@ -251,7 +251,7 @@ def _loaded(module: str) -> Any:
     return next((one for one, file in files if file and os.path.realpath(file) == name), None)
 
 
-def _is_of_program(module: Any, piece: Any) -> bool:
+def _is_of_program(module, piece) -> bool:
     """Whether a piece is a class or function that a module of the user's program defines.
 
     What Python and installed packages have is called for a workdir only if the workdir is trusted.
@@ -264,7 +264,7 @@ def _is_of_program(module: Any, piece: Any) -> bool:
     return is_own(file) and is_own(os.path.realpath(file))
 
 
-def _attribute(module: Any, name: str) -> Any:
+def _attribute(module, name: str):
     for part in name.split("."):
         module = getattr(module, part, None)
     return module

@@ -172,7 +172,7 @@ def recognise(data: Any, kind: str | None = None, target: str = "", name: str = 
     return Given(examples, has_tables, kind, class_names, weights)
 
 
-def _named(data: Any, what: str, target: str = "") -> Iterator[Any]:
+def _named(data, what: str, target: str = "") -> Iterator[Any]:
     """Yields splits, or `POOL`, keys of `own_arrays`, or `y`, and their arrays."""
     if is_table(data):
         if not target:
@@ -212,7 +212,7 @@ def _parted(key: str) -> tuple[str, str]:
     return (split_of(last), start) if split_of(last) else (POOL, key)
 
 
-def _kind(targets: Any, target: str, has_tables: bool) -> str:
+def _kind(targets, target: str, has_tables: bool) -> str:
     """Whether y holds `labels` of classes or `targets`, numbers."""
     if target:
         from ensemble.data.tables.columns import Column, kind_of_target  # Likewise.
@@ -227,7 +227,7 @@ def _kind(targets: Any, target: str, has_tables: bool) -> str:
     return "targets" if is_number and not are_classes(values) else "labels"
 
 
-def _of_batches(data: Any, what: str) -> Iterator[Any]:
+def _of_batches(data, what: str) -> Iterator[Any]:
     """Yields arrays that are joined from an iterable of pairs or mappings."""
     is_sequence = isinstance(data, Iterable) and not isinstance(data, str | bytes | np.ndarray)
     batches = [
@@ -247,7 +247,7 @@ def _of_batches(data: Any, what: str) -> Iterator[Any]:
     yield from _named(found, what)
 
 
-def _is_pair(values: Any) -> bool:
+def _is_pair(values) -> bool:
     return isinstance(values, tuple | list) and len(values) == 2
 
 

@@ -110,7 +110,7 @@ def classes(
     return labels, tuple(names)
 
 
-def _as_one(values: Any, what: str) -> NDArray:
+def _as_one(values, what: str) -> NDArray:
     """Labels [N], of numbers or texts."""
     labels = as_plain(values, what)
     if labels.dtype.kind in "buifU" and labels.size:

@@ -195,7 +195,7 @@ def check_targets(given: Parts, name: str) -> Parts:
     return replace(given, parts=parts, class_names=class_names, weights=weights)
 
 
-def _numeric(values: Any, what: str) -> NDArray:
+def _numeric(values, what: str) -> NDArray:
     """Values as a real-valued array that is not empty.
 
     Raises:
@@ -211,7 +211,7 @@ def _numeric(values: Any, what: str) -> NDArray:
     return array
 
 
-def _check_numbers(values: Any, what: str) -> NDArray:
+def _check_numbers(values, what: str) -> NDArray:
     """Real-valued targets, float32 `[N]`, or several `[N, D]`."""
     targets = _numeric(values, what)
     if targets.ndim == 2 and targets.shape[1] == 1:

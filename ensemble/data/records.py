@@ -32,7 +32,7 @@ _READ = "readahead_buffer_size:0"  # For reading at random, as ArrayRecord's doc
 _WRITE = "group_size:1,uncompressed"  # Pixels hardly shrink, and unpacking takes half of the time.
 
 
-def _reader(file: Path, example: Shape, dtype: np.dtype) -> Any:
+def _reader(file: Path, example: Shape, dtype: np.dtype):
     """Returns a function that reads inputs [n, ...] of a file of records by indices [n]."""
     from array_record.python.array_record_module import ArrayRecordReader  # Only for records.
 

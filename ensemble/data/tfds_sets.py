@@ -220,7 +220,7 @@ def _classes(text: str) -> list[str]:
     """The names of Python classes in `features.json`, in any form that TFDS reads."""
     found = []
 
-    def look(node: Any) -> Any:
+    def look(node):
         for key, value in node.items():
             if isinstance(value, str):
                 if key in ("pythonClassName", "python_class_name", "type"):

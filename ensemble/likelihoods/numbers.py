@@ -149,7 +149,7 @@ class Numbers(Ranges):
         odds = xp.asarray(np.sqrt(levels / (1 - levels))[:, None], self.mean.dtype)
         level = xp.asarray(levels[:, None], self.mean.dtype)
 
-        def halve(_: Any, ends: Any) -> Any:
+        def halve(_, ends):
             low, high = ends
             middle = (low + high) / 2
             beyond = self.cdf(middle) - level

@@ -276,7 +276,7 @@ def as_text(columns: ByName) -> str:
     """An aligned table of columns [N] by their titles."""
     import pandas as pd  # Slow: of tables alone.
 
-    def cell(one: Any) -> Any:
+    def cell(one):
         return shown(one) if isinstance(one, str) else one
 
     frame = pd.DataFrame(columns).map(cell).rename(columns=cell)

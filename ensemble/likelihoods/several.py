@@ -44,7 +44,7 @@ class Several(Predictive):
         ]
         return [replace(one, answered=self.answered) for one in found]
 
-    def _of(self, name: str, *arguments: Any) -> Array:
+    def _of(self, name: str, *arguments) -> Array:
         """A property, or what a method returns, of all targets: [N, D, ...]."""
         found = [getattr(one, name) for one in self.targets]
         return _stacked([one(*arguments) if callable(one) else one for one in found], 1)
@@ -141,6 +141,6 @@ class SeveralLikelihood(Likelihood):
         return _stacked(found, outputs.ndim - 1)
 
 
-def _stacked(each: Sequence[Any], axis: int) -> Any:
+def _stacked(each: Sequence[Any], axis: int):
     """Stacks arrays, or trees of them, one of each target."""
     return jax.tree.map(lambda *leaves: namespace(*leaves)[0].stack(leaves, axis), *each)

@@ -8,7 +8,6 @@ of what was read, so that a run does not go on from other weights.
 
 from collections.abc import Collection
 from hashlib import blake2b
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -215,7 +214,7 @@ def _read_safetensors(content: bytes) -> Arrays:
     }
 
 
-def _dtype(name: str) -> Any:
+def _dtype(name: str):
     """The type of arrays by its name in safetensors files, such as `F32` and `BOOL`."""
     special = {"BF16": ml_dtypes.bfloat16, "BOOL": np.bool_}
     return special.get(name) or np.dtype(f"<{name[0].lower()}{int(name[1:]) // 8}")

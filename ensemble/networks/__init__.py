@@ -134,7 +134,7 @@ def on_features(function: Callable[[Any], Any], head: str | Function) -> Functio
     """
     from ensemble.networks.functions import FrozenBackbone  # Few networks have one.
 
-    def factory(num_outputs: int, dtype: Any = jnp.float32) -> Network:
+    def factory(num_outputs: int, dtype=jnp.float32) -> Network:
         return FrozenBackbone(function, create(head, num_outputs, dtype=jnp.dtype(dtype).name))
 
     return factory

@@ -36,7 +36,7 @@ def traits(network: Network, input_shape: tuple[int, ...]) -> Traits:
     rng_key = jax.eval_shape(random.key, 0)
     variables = jax.eval_shape(network.init, rng_key, inputs)
 
-    def learn(variables: Variables, inputs: Any, *rng_key: Any) -> Any:
+    def learn(variables: Variables, inputs, *rng_key):
         return network.apply(variables, inputs, True, *rng_key)
 
     jax.eval_shape(learn, variables, inputs, rng_key)
@@ -75,11 +75,11 @@ class Called:
     def draw(self) -> Variables:
         """Variables with other parameters."""
 
-        def normal(leaf: Any) -> NDArray:  # JAX would compile a program for each shape.
+        def normal(leaf) -> NDArray:  # JAX would compile a program for each shape.
             fan_in = max(1, math.prod(leaf.shape[:-1]))
             return (self._rng.normal(size=leaf.shape) * (2 / fan_in) ** 0.5).astype(leaf.dtype)
 
-        def one(leaf: Any) -> NDArray:
+        def one(leaf) -> NDArray:
             return np.ones(leaf.shape, leaf.dtype)
 
         return {
@@ -140,7 +140,7 @@ def output_layer(network: Network, input_shape: tuple[int, ...]) -> ByName | Non
         """Other columns, of the other sign."""
         return np.roll(values, 1, axis=-1) * factors
 
-    def with_kernel(path: Any, kernel: NDArray) -> NDArray:
+    def with_kernel(path, kernel: NDArray) -> NDArray:
         changed = jax.tree.map_with_path(lambda at, one: kernel if at == path else one, params)
         return call({**call.variables, "params": changed}, call.inputs)
 

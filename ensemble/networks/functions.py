@@ -86,7 +86,7 @@ def from_functions(init: Function, apply: Function) -> FunctionNetwork:
     return FunctionNetwork(init, apply, "rng_key" in signature(apply).parameters)
 
 
-def _names(path: Any) -> tuple[str, ...]:
+def _names(path) -> tuple[str, ...]:
     """The names of an array's path; of a tree that is one array, `array`."""
     return tuple(jax.tree_util.keystr((key,), simple=True) for key in path) or ("array",)
 
@@ -114,5 +114,5 @@ class FrozenBackbone:
         """Maps inputs to outputs; only the head has noise and state."""
         return self.head.apply(variables, self._features(inputs), train, rng_key)
 
-    def _features(self, inputs: Any) -> Array:
+    def _features(self, inputs) -> Array:
         return jax.lax.stop_gradient(jnp.asarray(self.function(inputs), jnp.float32))

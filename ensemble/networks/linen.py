@@ -100,7 +100,7 @@ class LinenNetwork:
 def _noisy() -> Iterator[None]:
     """Within, layers of Flax draw their noise, whatever their module tells them."""
 
-    def draw(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
+    def draw(call, args, kwargs, context):
         layer = context.module
         if context.method_name != "__call__" or not isinstance(layer, _NOISY):
             return call(*args, **kwargs)

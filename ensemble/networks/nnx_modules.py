@@ -140,7 +140,7 @@ def from_nnx(factory: Factory) -> NNXNetwork:
     return networks[0]
 
 
-def _leaf(module: nnx.Module, path: Any, leaf: Any) -> Any:
+def _leaf(module: nnx.Module, path, leaf):
     """An entry of `NNXNetwork.leaves`, of a module that was built from a traced key."""
     if isinstance(leaf, nnx.RngState):
         return jax.eval_shape(lambda value: value, leaf.get_value())
@@ -155,7 +155,7 @@ def _leaf(module: nnx.Module, path: Any, leaf: Any) -> Any:
     return leaf
 
 
-def _build(factory: Factory, rng_key: Any) -> nnx.Module:
+def _build(factory: Factory, rng_key) -> nnx.Module:
     """A module of a member, without what it has noted about its own construction."""
     try:
         with nnx.use_eager_sharding(False):  # Where arrays lie is the mesh's to say.

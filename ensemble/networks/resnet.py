@@ -26,7 +26,7 @@ _Conv3x3 = partial(
 )
 
 
-def _norm(features: int, width: int, dtype: Any) -> nn.GroupNorm:
+def _norm(features: int, width: int, dtype) -> nn.GroupNorm:
     """Normalises groups of as many channels as eighths of `width` have, or a few more."""
     groups = range(max(8 * features // width, 1), 0, -1)
     return nn.GroupNorm(next(n for n in groups if features % n == 0), dtype=dtype)

@@ -302,7 +302,7 @@ def run_on_devices(
         The chains and the record after these draws.
     """
 
-    def run(data: Any, *arguments: Any) -> Any:
+    def run(data, *arguments):
         return _take_draws(settings, bind(data), observe, num_kept, *arguments)
 
     own = spec("chain")
@@ -323,11 +323,11 @@ def run_on_devices(
 def _take_draws(
     settings: Settings,
     logdensity_fn: LogDensityFn,
-    observe: Any,
-    num_kept: Any,
+    observe,
+    num_kept,
     keys: Array,
     chains: Chain,
-    record: Any,
+    record,
     first: Array,
     end: Array,
 ) -> tuple[Chain, Any]:
@@ -421,7 +421,7 @@ def _write(array: Array, is_written: Array, rows: Array, values: Array) -> Array
     return array.at[rows, jnp.arange(len(rows))].set(values, mode="drop")
 
 
-def _pack(tree: Any, num_axes: int) -> Array:
+def _pack(tree, num_axes: int) -> Array:
     """Joins arrays that share so many leading axes to one, [..., n]."""
     pack = lambda one: ravel_pytree(one)[0]  # noqa: E731
     for _ in range(num_axes):
@@ -429,6 +429,6 @@ def _pack(tree: Any, num_axes: int) -> Array:
     return pack(tree)
 
 
-def _unpack(packed: Array, template: Any) -> Any:
+def _unpack(packed: Array, template):
     """The inverse of `_pack`, of two axes."""
     return jax.vmap(jax.vmap(ravel_pytree(pytrees.at(template, (0, 0)))[1]))(packed)

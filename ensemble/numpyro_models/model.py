@@ -161,7 +161,7 @@ class Model(WithoutExamples):
             InputError: The range of a latent depends on them.
         """
 
-        def values(discrete: Any) -> list[Array]:
+        def values(discrete) -> list[Array]:
             bound = handlers.substitute(self.bound(arrays), data=discrete)
             found = constrain_fn(bound, (), {}, dict(params), return_deterministic=True)
             return [found[name] for name in variables]
@@ -190,7 +190,7 @@ class Model(WithoutExamples):
         """
         evenly = init_to_uniform()
 
-        def strategy(site: Any) -> Any:
+        def strategy(site):
             return evenly(site) if is_improper(site) or not flat_only else None
 
         seeded = handlers.seed(self.bound(arrays), rng_key)
@@ -327,9 +327,9 @@ class Model(WithoutExamples):
         num_tries = _NUM_TRIES[from_prior]
 
         @jax.jit
-        def find(rng_keys: Array, arrays: Arrays) -> Any:
-            def of_chain(rng_key: Array) -> Any:
-                def attempt(carry: Any) -> Any:
+        def find(rng_keys: Array, arrays: Arrays):
+            def of_chain(rng_key: Array):
+                def attempt(carry):
                     key_start = random.fold_in(rng_key, carry[0])
                     params = self.start(key_start, from_prior, arrays)
                     value, grads = jax.value_and_grad(self.log_density)(params, arrays)
@@ -394,12 +394,12 @@ class Model(WithoutExamples):
             )
         return ""
 
-    def _of_chains(self, function: Function, params: Arrays) -> Any:
+    def _of_chains(self, function: Function, params: Arrays):
         """Computes a function of parameters [C, ...], on the host."""
         compiled = jax.jit(jax.vmap(function, in_axes=(0, None)))
         return transfer.fetch(compiled(params, self.arrays))
 
-    def _terms(self, params: Arrays, arrays: Arrays) -> Any:
+    def _terms(self, params: Arrays, arrays: Arrays):
         """Returns log densities by site, and the worst observation that is impossible, or NaN."""
         values = self.constrained(params, arrays)
         bound = handlers.seed(self.bound(arrays), random.key(0))
@@ -464,7 +464,7 @@ class Model(WithoutExamples):
         return results_of(self, draws, first, live)
 
 
-def _is_array(leaf: Any) -> bool:
+def _is_array(leaf) -> bool:
     return isinstance(leaf, np.ndarray | jax.Array)
 
 

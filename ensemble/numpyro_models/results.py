@@ -107,7 +107,7 @@ def groups_of(model: Any, params: Arrays) -> dict[str, Arrays]:
     """
     num_chains, num_kept = next(iter(params.values())).shape[:2]
 
-    def of_draws(function: Any, most: int) -> Any:
+    def of_draws(function, most: int):
         places = evenly_spread(num_kept, most)
         num_draws = num_chains * len(places)
         flat = {
@@ -117,7 +117,7 @@ def groups_of(model: Any, params: Arrays) -> dict[str, Arrays]:
         batch_size = math.gcd(num_draws, _BATCH)  # A rest would be a second form of the function.
 
         @jax.jit
-        def run(flat: Any, arrays: Any) -> Any:
+        def run(flat, arrays):
             each = random.split(random.key(0), num_draws), flat
             return jax.lax.map(lambda one: function(*one, arrays), each, batch_size=batch_size)
 
@@ -164,7 +164,7 @@ def scalar_places(shapes: Mapping[str, Sequence[int]]) -> list[tuple[str, str, A
     ]
 
 
-def _row(values: NDArray, found: Any) -> dict[str, float]:
+def _row(values: NDArray, found) -> dict[str, float]:
     """Row of the table of a scalar [C, K]; diagnostics of a constant are NaN."""
     low, high = np.quantile(values, [0.05, 0.95])
     return {

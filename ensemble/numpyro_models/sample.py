@@ -118,7 +118,7 @@ def create_task(config: Config, data: Any) -> "Model":
     return create(config, data)
 
 
-def _model(model: Function, data: Any, start: Any, name: str) -> "Model":
+def _model(model: Function, data, start, name: str) -> "Model":
     from ensemble.numpyro_models.model import Model, density_model
 
     if not isinstance(data, Mapping | tuple | None) or (start is not None and data is not None):

@@ -24,7 +24,7 @@ from ensemble.sharding.mesh import DATA
 from ensemble.sharding.transfer import Layout
 
 
-def _with_data(method: Any) -> Any:
+def _with_data(method):
     """Compiles a method of an argument and the data, and gives it the model's own."""
     program = jax.jit(method, static_argnums=0)
     return wraps(method)(lambda self, argument: program(self, argument, self.data))

@@ -249,11 +249,11 @@ def move_blocks(
     blocks = jnp.arange(num_blocks, dtype=jnp.uint32)
     blocks = lax.axis_index(axis).astype(jnp.uint32) * num_blocks + blocks
 
-    def of_block(block: Any) -> Any:
+    def of_block(block):
         number, *moving = block
         numbers = number * num_lanes + jnp.arange(num_lanes, dtype=jnp.uint32)
 
-        def body(i: Array, carry: Any) -> Any:
+        def body(i: Array, carry):
             chains, sums = carry
             first = jnp.maximum(i * DRAWS_PER_BODY, span.done)
             end = jnp.minimum((i + 1) * DRAWS_PER_BODY, span.done + span.count)

@@ -67,7 +67,7 @@ class Density:
         _checked("the log density", (count,), jax.eval_shape, self.logdensity_fn, shape)
 
 
-def _checked(what: str, shape: tuple[int, ...], fn: Callable[..., Any], *args: Any) -> Any:
+def _checked(what: str, shape: tuple[int, ...], fn: Callable[..., Any], *args):
     """Calls what a user wrote, which must return real numbers of a shape.
 
     Raises:

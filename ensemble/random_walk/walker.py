@@ -191,7 +191,7 @@ class Walker:
 
     # The walk.
 
-    def _begun(self, factor: Any, position: NDArray, log_density: NDArray, around: Any) -> Walk:
+    def _begun(self, factor, position: NDArray, log_density: NDArray, around) -> Walk:
         """A walk without draws, which are expected among points `around`, [N, D]."""
         num_chains, num_dims = position.shape
         return self._to_devices(

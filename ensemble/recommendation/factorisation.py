@@ -83,14 +83,14 @@ def score(task: Any, draws: Any) -> dict[str, float]:
 
 
 @partial(jax.jit, static_argnums=0)
-def _mixture(task: Any, draws: Any, split: Any) -> tuple[Array, Array]:
+def _mixture(task, draws, split) -> tuple[Array, Array]:
     """Predictions of the pairs [P] of a split by the mixture of draws.
 
     Returns:
         Means of ratings, or probabilities of watching; and log densities of the targets, nats.
     """
 
-    def add(total: Any, params: Any) -> Any:
+    def add(total, params):
         log_prob, aux = task.log_likelihood({"params": params}, *split)
         found = aux.predicted
         mean = found["loc"] if task.of_ratings else jnp.exp(found["log_probs"][:, 1])
@@ -103,13 +103,13 @@ def _mixture(task: Any, draws: Any, split: Any) -> tuple[Array, Array]:
 
 
 @jax.jit
-def _best(draws: Any, seen: Array) -> Array:
+def _best(draws, seen: Array) -> Array:
     """Numbers of the items recommended to users [B, k] who have seen some, bool [B, M].
 
     They are the likeliest by the mixture of draws; of equal ones the first.
     """
 
-    def add(total: Array, params: Any) -> tuple[Array, None]:
+    def add(total: Array, params) -> tuple[Array, None]:
         return total + jax.nn.sigmoid(outputs_of(params)), None
 
     total, _ = lax.scan(add, jnp.zeros(seen.shape), draws)
@@ -280,7 +280,7 @@ class Factorisation(Supervised):
             # Mean log density, were all ratings from one normal distribution.
             reference = -scipy.stats.norm.entropy(scale=noise.scale)
 
-            def of_pairs(variables: Any, inputs: Any, targets: Array) -> Any:
+            def of_pairs(variables, inputs, targets: Array):
                 log_prob, aux = self.log_likelihood(variables, inputs, targets[:, 0])
                 return targets[:, 1] * (log_prob - reference), aux
 
@@ -291,7 +291,7 @@ class Factorisation(Supervised):
         of_block = likelihood.of_ratings if self.of_ratings else likelihood.of_watches
         by_blocks = likelihood.make_value_and_grad(of_block, mesh)
 
-        def place() -> Any:
+        def place():
             if not self.of_ratings:
                 signs = self.dataset.signs
                 return likelihood.place([signs], likelihood.of_popularity(signs), mesh)
@@ -299,7 +299,7 @@ class Factorisation(Supervised):
             cells[:, *split.inputs.T] = (split.targets - noise.shift) / noise.scale, weights
             return likelihood.place(cells, 0, mesh)
 
-        def of_ratings(params: Any, placed: Any) -> Array:
+        def of_ratings(params, placed) -> Array:
             """Makes the log likelihood of that of noise N(0, 1) and the noise that is learned."""
             factors = {**params}
             sd = noise.parameters(factors.pop(OWN), jnp.zeros(1))["scale"]
@@ -310,7 +310,7 @@ class Factorisation(Supervised):
         layout, _ = likelihood.layout_of(shape, mesh)
         outputs = likelihood.make_outputs(mesh)
 
-        def predict(params: Any, pairs: Array) -> dict[str, Array]:
+        def predict(params, pairs: Array) -> dict[str, Array]:
             found = self.network.logits(outputs(params, pairs.astype(jnp.int32)))
             return self.likelihood.predict(params.get(OWN, {}), found)
 
@@ -321,7 +321,7 @@ class Factorisation(Supervised):
         # Every process finds the biases, as it finds the MAP.
         biases = self.biases(mesh)
 
-        def sections(draws: Any, maximum: Any) -> ByName:
+        def sections(draws, maximum) -> ByName:
             held_out = {"posterior": score(self, draws)}
             models = {"map": maximum, "biases": biases, "popularity": self.popularity}
             for name, params in models.items():

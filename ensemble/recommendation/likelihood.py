@@ -123,11 +123,11 @@ def make_value_and_grad(of_block: OfBlock, mesh: Mesh) -> Any:
         mesh: Mesh of the devices.
     """
 
-    def on_shard(params: Params, placed: Placed) -> Any:
+    def on_shard(params: Params, placed: Placed):
         # One chain after another: what one block of one chain needs is all that the cache holds.
         return lax.map(lambda one: _value_and_grad(of_block, one, placed), params)
 
-    def of_chains(params: Params, placed: Placed, chains: str | None) -> Any:
+    def of_chains(params: Params, placed: Placed, chains: str | None):
         users = dict.fromkeys(USERS, spec(chains, "row"))
         specs = users | dict.fromkeys(MOVIES, spec(chains))
         mapped = jax.shard_map(
@@ -192,7 +192,7 @@ def _value_and_grad(of_block: OfBlock, params: Params, placed: Placed) -> tuple[
     movies = lax.pcast(movies, DATA, to="varying")
     blocks = users.reshape(*placed.cells[0].shape[:2], -1)
 
-    def add_block(grad_movies: Array, block: Any) -> Any:
+    def add_block(grad_movies: Array, block):
         users, cells = block
         outputs = lax.optimization_barrier(contract(users, movies, 1, 1))
         terms, residuals = of_block(outputs, *cells)

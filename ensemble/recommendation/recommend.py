@@ -151,7 +151,7 @@ def recommend(
     )
 
 
-def _dataset(workdir: Any, restored: Saved, data_dir: str | None, data: Any) -> InteractionDataset:
+def _dataset(workdir, restored: Saved, data_dir: str | None, data) -> InteractionDataset:
     """The interactions that a run has learned, as they are now.
 
     Raises:

@@ -63,7 +63,7 @@ def _columns(targets: NDArray) -> NDArray:
     return targets.reshape(len(targets), -1).astype(np.float64)
 
 
-def _normal(p: Any, mean: NDArray, deviation: float) -> Any:
+def _normal(p, mean: NDArray, deviation: float):
     from ensemble.likelihoods.numbers import Numbers  # Not of classes.
     from ensemble.likelihoods.quantiles import Quantiles
 

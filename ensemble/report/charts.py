@@ -6,7 +6,7 @@ A page draws them as SVG and `plots` as PNG files.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +53,7 @@ def calibration(e: Evaluation) -> Chart:
     return chart
 
 
-def _bins(of: Any, y: NDArray) -> Any:
+def _bins(of, y: NDArray):
     """Mean confidence and hits of the predictions in each filled bin, over all predictives."""
     confidence = np.concatenate([p.confidence for p in of])
     hit = np.concatenate([functions.accuracy(p, y) for p in of])
@@ -65,7 +65,7 @@ def _bins(of: Any, y: NDArray) -> Any:
 def abstention(e: Evaluation) -> Chart:
     """Accuracy, or error, of answered examples against their share."""
 
-    def curve(p: Any) -> NDArray:
+    def curve(p) -> NDArray:
         right = functions.accuracy(p, e.y) if e.is_classes else np.abs(p.median - e.y)
         found = np.array(ranking.risk_coverage(-p.doubt(), right))
         number = found.shape[1]
@@ -128,10 +128,11 @@ def learning_curves(records: Sequence[ByName], names: ByName) -> Charts:
     for tag in tags:
         split, _, rest = tag.partition("/")
         who, _, score = rest.partition("/")
+        if score != "loss" and (score not in names or split == "train"):
+            continue  # Others may be lists, of members.
         points = np.array([(one.get(progress), one.get(tag)) for one in records], float)
         points = points[(np.abs(points) < 1e30).all(axis=1)]
-        is_shown = score == "loss" or (score in names and split != "train")
-        if is_shown and len(points):
+        if len(points):
             title = f"{split} {names[score].title if score in names else score}"
             new = Chart(f"{title} during training", Axis(progress), Axis(title))
             kind, name = ("ours", "ensemble") if who == "ensemble" else ("each", "members")

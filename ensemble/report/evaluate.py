@@ -168,7 +168,7 @@ def _others(run: EvaluatedRun, workdirs: Sequence[PathLike], data_dir: str | Non
 # Other inputs: shifted, of other data sets, made up.
 
 
-def _inputs(run: EvaluatedRun, names: Any) -> Json:
+def _inputs(run: EvaluatedRun, names) -> Json:
     """Inputs [N, ...] in addition to the test split, by names such as `shift/rotation/3`.
 
     Args:
@@ -223,7 +223,7 @@ def _of_set(run: EvaluatedRun, name: str) -> Json:
     return {name: source.table.encode(rows_of_files(name))}
 
 
-def _predict(run: EvaluatedRun, inputs: ByName, directory: epath.Path, show_progress: bool) -> Any:
+def _predict(run: EvaluatedRun, inputs: ByName, directory: epath.Path, show_progress: bool):
     """Predicts inputs; predictions are mapped from files, since those of many draws exceed memory.
 
     Returns:

@@ -107,8 +107,11 @@ class EvaluatedRun:
         if self.dataset is None:
             raise InputError(self.why_no_data)
         p = self.predictor.predict_members(self.dataset.splits[split].inputs)
-        members = np.array(self.predictor.members)
-        return StoredPredictions(p, self.dataset.targets(split), members)
+        live = np.flatnonzero(~p.have_nan())  # The run may not have evaluated them.
+        if not len(live):
+            raise InputError(f"{self.work.path} has no member whose predictions are finite")
+        members = np.array(self.predictor.members)[live]
+        return StoredPredictions(p.of(live), self.dataset.targets(split), members)
 
     @cached_property
     def predictor(self) -> Any:

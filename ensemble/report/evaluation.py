@@ -456,7 +456,7 @@ class Evaluation:
         return {key: value for key, value in found.items() if value not in (None, {}, [])}
 
 
-def _auroc(doubt: NDArray, positive: NDArray, groups: Any = None, **how: Any) -> Estimate:
+def _auroc(doubt: NDArray, positive: NDArray, groups=None, **how) -> Estimate:
     """AUROC of a doubt [N] for positive rows."""
     rarer = min(positive.sum(), (~positive).sum())
     weight = len(positive) / (2 * rarer)

@@ -90,7 +90,7 @@ def made_inputs(source: Source, name: str) -> ByName:
     }
 
 
-def _pieces(kind: str, shape: Any) -> Iterator[Any]:
+def _pieces(kind: str, shape) -> Iterator[Any]:
     """A generator of random numbers and slices of inputs [N, ...], one after the other."""
     rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([0, *kind.encode()])))
     size = max(1, _PIECE // math.prod(shape[1:]))
@@ -132,7 +132,7 @@ def shifted_images(images: Any, value_range: Any, kind: str, severity: int) -> I
         yield (np.rint(x) if dtype == np.uint8 else x).astype(dtype)
 
 
-def _turned(x: NDArray, kind: str, amount: float, low: float, rng: Any) -> NDArray:
+def _turned(x: NDArray, kind: str, amount: float, low: float, rng) -> NDArray:
     """Rotates or translates each image to a side that is drawn."""
     is_turned = kind == "rotation"
     moved = np.empty_like(x)

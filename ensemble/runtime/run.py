@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from clu import parameter_overview
 
+from ensemble import pytrees
 from ensemble.config import flatten
 from ensemble.data.source import check_same_data
 from ensemble.draws.store import Draws
@@ -170,13 +171,23 @@ class Run:
             self.report.resumed(self, loop.step, counters["goal"])
         else:
             if isinstance(loop.programs, Programs):  # Others keep to what there is by themselves.
-                leaves = jax.tree.leaves(loop.programs.shapes)
+                programs, keep, number = loop.programs, self.algorithm.keep, len(self.numbers)
+                leaves = jax.tree.leaves(programs.shapes)
                 state = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) // processes.count()
-                members = f"the states of {len(self.numbers)} {self.report.noun}s"
-                devices = [*self.devices.mesh.devices.flat]
-                # The host holds a copy of what devices do, which a checkpoint fetches.
-                remedy = "their number, or choose a smaller network"
-                check_memory(state, members, remedy, state, devices)
+                # The host holds a copy of what devices do, which a checkpoint fetches, what is kept
+                # between two lines of metrics, and predictions.
+                lines = min(self.config.log_every_steps, self.goal)
+                each = lines // keep.every * pytrees.size(programs.set_shapes) if keep else 0
+                if self.task.dataset is not None:
+                    scored = sum(self.task.sizes.values()) - self.task.sizes["train"]
+                    each += scored * self.task.likelihood.num_outputs
+                check_memory(
+                    state + 4 * each * number // processes.count(),
+                    f"the states of {number} {self.report.noun}s",
+                    "their number or config.log_every_steps, or choose a smaller network",
+                    state,
+                    [*self.devices.mesh.devices.flat],
+                )
             loop.start(shared)
         first = self.first_row(loop.rows.first)
 

@@ -196,7 +196,7 @@ def of_frame(
     return columns
 
 
-def _of_values(values: Any, what: str) -> Column:
+def _of_values(values, what: str) -> Column:
     """A column of anything that Arrow takes for a sequence of values."""
     if isinstance(values, Column):
         return values

@@ -77,6 +77,7 @@ def test_sizes_end_at_the_ensemble_and_begin_at_the_members():
 
 def test_learning_curves_have_a_line_for_each_member_and_the_ensemble():
     stopped = {**RECORDS[0], "step": 60, "epoch": 6.0, "train/member_00/loss": 1e40}
+    stopped |= {"failed_members": [0], "members": [2, 3]}
     records = [*RECORDS, {"step": 50}, stopped]
     loss, nll = charts.learning_curves(records, {"nll": METRICS["classes"]["nll"]})
     assert loss.y.label == "train loss"

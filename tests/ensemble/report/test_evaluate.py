@@ -1,7 +1,9 @@
 """From a workdir to report.json and report.html."""
 
+import dataclasses
 import json
 import shutil
+import types
 
 import numpy as np
 import pytest
@@ -105,6 +107,19 @@ def test_a_run_in_training_is_evaluated_from_its_checkpoint(table_run, rows, tmp
     ours = quiet(tmp_path / "run", tmp_path / "out", data=rows, datasets=[]).whole["nll"].value
     theirs = quiet(table_run, tmp_path / "out", datasets=[]).whole["nll"].value
     assert ours == pytest.approx(theirs, rel=1e-4)
+
+
+def test_of_a_run_in_training_members_that_predict_nan_are_left_out(table_run, rows, tmp_path):
+    shutil.copytree(table_run, tmp_path / "run")
+    (tmp_path / "run" / "results.json").unlink()
+    run = EvaluatedRun(str(tmp_path / "run"), data=rows)
+    members = run.predictor.members
+    p = run.predictor.predict_members(run.dataset.splits["test"].inputs)
+    arrays = {name: np.array(one) for name, one in p.arrays.items()}
+    arrays["loc"][0, 3] = np.nan
+    p = dataclasses.replace(p, arrays=arrays)
+    run.predictor = types.SimpleNamespace(members=members, predict_members=lambda inputs: p)
+    assert tuple(run.test.members.tolist()) == members[1:]
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,8 @@ LARGE = {
     | {"mlp.widths": "1024,1024"},
     "chains": SAMPLER,
     "chains of batches": OF_BATCHES,
+    "long lines": SAMPLER
+    | {"num_chains": 2, "log_every_steps": 2**25, "sampler": {"num_samples": 2**25}},
 }
 
 
