@@ -119,7 +119,7 @@ class Estimator(BaseEstimator):
         self.report_ = result.report
         self.predictor_: Ensemble = result.predictor.without_examples()
 
-    def _checked(self, X: Any, y: ArrayLike, **of_y: Any) -> tuple[Any, NDArray]:
+    def _checked(self, X, y: ArrayLike, **of_y) -> tuple[Any, NDArray]:
         """Inputs, of a data frame its columns, and targets [N], as scikit-learn checks them."""
         # As the module says of JAX.
         from ensemble.data.tables import is_table
@@ -240,7 +240,7 @@ class Estimator(BaseEstimator):
             raise InputError(f"class_weight={weights}: {in_one_line(error)}") from None
 
 
-def _as_learned(inputs: NDArray, offset: Any) -> NDArray:
+def _as_learned(inputs: NDArray, offset) -> NDArray:
     """Inputs as uint8 or float32, less an offset."""
     if np.any(offset):
         inputs = inputs - offset
@@ -277,7 +277,7 @@ def _finite(y: ArrayLike, is_number: bool) -> ArrayLike:
     return values if values.dtype.kind in "buif" else y
 
 
-def _check_finite(X: Any) -> None:
+def _check_finite(X) -> None:
     """Checks arrays of numbers; scikit-learn checks all else of them.
 
     Raises:

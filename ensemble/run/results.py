@@ -139,7 +139,7 @@ def _fitted(run: Run) -> Fitted | None:
     return Saved(work, config, description, arrays, run.counters(), run.live, run.draws).fitted
 
 
-def _write(run: Run, content: Any, predictions: Any, evaluation: Evaluation | None) -> None:
+def _write(run: Run, content, predictions, evaluation: Evaluation | None) -> None:
     """Writes predictions, plots and, last, the results that say that all is there."""
     work = run.where.work
     if run.task.dataset is not None:

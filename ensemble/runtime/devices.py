@@ -109,7 +109,7 @@ class Devices:
             return fn
         one = unrolled(fn) if unrolls and self.platform == "cpu" else fn
 
-        def on_slice(member: Any, examples: Any) -> Any:
+        def on_slice(member, examples):
             sums, rows = one(member, examples)
             return (lax.psum(sums, DATA) if self.slices_batches else sums), rows
 
@@ -137,7 +137,7 @@ class Devices:
             whole: If True, no row lies with its data.
         """
 
-        def one(path: Any, leaf: Any) -> NamedSharding:
+        def one(path, leaf) -> NamedSharding:
             sizes = np.shape(leaf)[1:]
             if self.is_split(path) and not whole:
                 return self.sharding(ENSEMBLE, DATA)
@@ -180,7 +180,7 @@ class Devices:
         if per_member:
             axes[axis - 1] = ENSEMBLE
 
-        def padded(leaf: Any) -> Any:
+        def padded(leaf):
             leaf = np.asarray(leaf)
             if per_member:
                 leaf = np.take(leaf, self._rows, axis - 1)
@@ -206,12 +206,12 @@ def unrolled(fn: Function) -> Function:
     fn = jax.jit(fn)  # Traced and lowered once, not once a row.
 
     @jax.custom_batching.custom_vmap
-    def one(*args: Any) -> Any:
+    def one(*args):
         return fn(*args)
 
     @one.def_vmap
-    def rows(size: int, in_batched: Any, *args: Any) -> Any:
-        def of_row(i: Any) -> Any:
+    def rows(size: int, in_batched, *args):
+        def of_row(i):
             return one(*jax.tree.map(lambda x, b: x[i] if b else x, args, tuple(in_batched)))
 
         if size > _MAX_UNROLLED:

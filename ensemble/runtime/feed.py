@@ -119,7 +119,7 @@ class Batches:
         most = _MAX_SENT_BYTES // (examples[0].size * of_example)
         self.steps_per_program = max(1, min(MAX_STEPS, most))
 
-    def _numbers_of_epoch(self, epoch: int) -> Any:
+    def _numbers_of_epoch(self, epoch: int):
         """Numbers of examples and masks of an epoch, [steps, B] or [steps, M, B]."""
         if not self.per_member:
             return self.order(epoch, None)

@@ -45,20 +45,20 @@ class Predictions:
         self._num_values = math.prod(task.dataset.input_shape)
         self._num_each = max(num_passes, task.num_estimators)  # One of both is 1.
 
-        def of_member(sets: Any, inputs: Any) -> Any:
+        def of_member(sets, inputs):
             """[B, E, ...] by name, of all estimators."""
             found = all_estimators(predict, task, num_passes, sets, inputs)
             return (), jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), found)
 
         spread = devices.over_examples(of_member, unrolls=True)
 
-        def program(sets: Any, inputs: Any) -> Any:
+        def program(sets, inputs):
             with traced_for(devices.mesh):
                 return devices.map_members(spread, (0, None))(sets, inputs)[1]
 
         self.program = jax.jit(program)
 
-    def _batches(self, sets: Any, inputs: Inputs) -> Iterator[Arrays]:
+    def _batches(self, sets, inputs: Inputs) -> Iterator[Arrays]:
         """Predicts a batch of inputs after the other; yields arrays [M * K, n, ...] by name."""
         values = jax.tree.leaves(sets)[0].shape[1] * self._num_values
         most = max(MAX_BATCH_SIZE, min(MAX_BATCH_SIZE * 16, _MAX_VALUES // values))
@@ -74,7 +74,7 @@ class Predictions:
             predicted = self.program(sets, placed)
         yield self._fetched(predicted, len(batch))
 
-    def _fetched(self, predicted: Any, number: int) -> Arrays:
+    def _fetched(self, predicted, number: int) -> Arrays:
         """Fetches what some inputs are predicted as; what pads is left out."""
         fetched = self._devices.fetch_members(predicted)
         return {k: pytrees.merged(np.moveaxis(v, 2, 1))[:, :number] for k, v in fetched.items()}

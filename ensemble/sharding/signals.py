@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 from ensemble.errors import Interrupted, logger
 from ensemble.sharding import processes
@@ -165,7 +164,7 @@ def _handled(stop: Stop, key: str) -> Iterator[None]:
         for number, handler in before.items():
             signal.signal(number, handler or signal.SIG_DFL)
 
-    def note(number: int, _: Any) -> None:
+    def note(number: int, _) -> None:
         stop.by_signal = True
         stop.note()
         if processes.count() == 1:

@@ -33,7 +33,7 @@ def put(tree: Any, shardings: Any) -> Any:
     return jax.tree.map(_put_one, tree, shardings)
 
 
-def _put_one(leaf: Any, sharding: Sharding) -> Array:
+def _put_one(leaf, sharding: Sharding) -> Array:
     if isinstance(leaf, Array):
         if not leaf.is_fully_addressable:
             return jax.device_put(leaf, sharding)
@@ -46,7 +46,7 @@ def _put_one(leaf: Any, sharding: Sharding) -> Array:
 def fetch(tree: Any) -> Any:
     """Copies arrays to the host of every process, whole, wherever their parts are."""
 
-    def one(leaf: Any) -> NDArray:
+    def one(leaf) -> NDArray:
         if not isinstance(leaf, Array) or leaf.is_fully_addressable:
             return np.array(leaf)  # A copy: a device may reuse its buffer.
         if leaf.is_fully_replicated:
@@ -164,7 +164,7 @@ class Layout(NamedTuple):
             lambda path, _: rows if self.is_split(path) else whole, tree
         )
 
-    def _map(self, function: Any, tree: Any) -> Any:
+    def _map(self, function, tree):
         if self.num_places == self.num_rows:
             return tree
         return jax.tree_util.tree_map_with_path(
@@ -183,7 +183,7 @@ def with_own_gradient(
     """
 
     @jax.custom_vjp
-    def value(params: Any) -> Array:
+    def value(params) -> Array:
         return value_and_grad(params, data)[0]
 
     value.defvjp(
@@ -206,12 +206,12 @@ def make_chainwise(
     """
 
     @jax.custom_batching.custom_vmap
-    def of_chain(params: Any, data: Any) -> Any:
+    def of_chain(params, data):
         one_chain = jax.tree.map(lambda leaf: leaf[None], params)
         return jax.tree.map(lambda leaf: leaf[0], of_chains(one_chain, data, None))
 
     @of_chain.def_vmap
-    def of_batch(num_chains: int, in_batched: Any, params: Any, data: Any) -> Any:
+    def of_batch(num_chains: int, in_batched, params, data):
         params_batched, data_batched = in_batched
         if any(jax.tree.leaves(data_batched)):
             raise NotImplementedError("chains share their data")

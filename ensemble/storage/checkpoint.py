@@ -83,7 +83,7 @@ class Checkpointer:
             content = ocp.args.Composite(state=state, meta=ocp.args.JsonSave(meta))
             self._manager.save(self._number, args=content)
 
-    def _open(self) -> Any:
+    def _open(self):
         """Opens what writes checkpoints, of all processes together."""
         import orbax.checkpoint as ocp  # As the module says.
 

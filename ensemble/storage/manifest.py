@@ -169,6 +169,6 @@ def _digest(path: Path) -> str:
     return f"{_size(path)} {_digest_of(content)}"
 
 
-def _digest_of(content: Any) -> str:
+def _digest_of(content) -> str:
     text = json.dumps(content, sort_keys=True)
     return blake2b(text.encode(), digest_size=16).hexdigest()

@@ -6,7 +6,7 @@ of `kfold_bagging` also leave `predictions/held_out.npz`: losses of the rows tha
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from etils import epath
@@ -112,7 +112,7 @@ def read_predictive(path: epath.Path, likelihood: Likelihood) -> Predictive:
     return _predictive(arrays, likelihood)
 
 
-def _write(work: Workdir, name: str, arrays: Any) -> None:
+def _write(work: Workdir, name: str, arrays) -> None:
     make_folder(work.predictions)
     path = work.predictions / f"{name}.npz"
     work.manifest.write(path, lambda file: np.savez_compressed(file, **arrays))

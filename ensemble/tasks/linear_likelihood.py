@@ -115,7 +115,7 @@ def make_value_and_grad(mesh: Mesh) -> Function:
     rows: Any = spec(None, "example")
     of_block: Any = spec(), rows, spec(None, None, "example"), rows
 
-    def of_chains(params: Any, blocks: Any, chains: Any) -> Any:
+    def of_chains(params, blocks, chains):
         mapped = jax.shard_map(
             _value_and_grad_on_shard,
             mesh=mesh,
@@ -141,7 +141,7 @@ def split_bias(matrix: Array, like: Any) -> Any:
     return {name: {"kernel": matrix[:-1], "bias": matrix[-1]}}
 
 
-def _value_and_grad_on_shard(params: Array, blocks: Any) -> Any:
+def _value_and_grad_on_shard(params: Array, blocks):
     """The log likelihood [c] of c chains and its gradient [c, F + 1, C], of params like it."""
     num_chains, num_rows, num_outputs = params.shape
     # Classes before chains: what is summed over classes is then added up in whole vectors.
@@ -159,13 +159,13 @@ def _value_and_grad_on_shard(params: Array, blocks: Any) -> Any:
 
 
 def _add_group(
-    sums: Any,
+    sums,
     weights: Array,
     features: Array,
     inputs: Array,
     inputs_transposed: Array | None,
     targets: Array,
-) -> Any:
+):
     """Adds the log likelihood [c] and the gradient [F + 1, C * c] of a group to those before.
 
     Args:

@@ -300,7 +300,7 @@ def create(config: Config, data: "Given | None") -> Supervised:
     return task
 
 
-def _corrected(likelihood: Any, dataset: Source, config: Config) -> Any:
+def _corrected(likelihood, dataset: Source, config: Config):
     """The likelihood, whose predictions are corrected for the class weights of a run."""
     spec = config.get("class_weights", "none")
     if spec == "none" or not dataset.class_names:

@@ -254,8 +254,8 @@ def source_of(given: Parts, name: str, request: Request) -> Source:
     end = 0
     for part, (_, y) in given.parts.items():
         if isinstance(y, Column):
-            y = dataclasses.replace(y.without(missing), detail=first.detail)
-            y = target_values(y, request.target or given.kind, given.kind)
+            column = replace(y.without(missing), detail=first.detail)
+            y = target_values(column, request.target or given.kind, given.kind)
         begin = end
         end += len(next(iter(frames[part].values())))
         parts[part] = Examples(np.arange(begin, end), y)  # Of the joined columns.
