@@ -63,11 +63,11 @@ def test_chains_that_accept_nothing_end_the_run():
             {"posterior_temperature": 0.5},
             "config.posterior_temperature=0.5 is for config.method='hmc', 'nuts', 'mclmc', 'adj",
         ),
-        ({"num_steps": 10}, "remove.*config.sampler.num_samples sets"),
+        ({"num_steps": 10}, "config.num_steps=10 is for .*: remove it"),
         ({"num_chains": 8, "stop_when": {"ess": 9.0}}, "config.stop_when needs 16 chains with"),
         (
             {"dataset": "mnist"},
-            "config.dataset='mnist'.*config.density",
+            "config.dataset='mnist' is for .*: remove it",
         ),
         ({"num_chains": 2**31 - 1}, r"num_chains=2147483647.*[0-9.]+ GiB"),
         ({"log_every_steps": 7}, "config.log_every_steps=7.*config.method='rwm'"),
