@@ -179,7 +179,11 @@ class Ensemble:
     def _checked(self, given: NDArray) -> NDArray:
         dataset = self.dataset
         shape = dataset.input_shape
-        inputs = in_form(np.asarray(given), shape)
+        try:
+            inputs = np.asarray(given)
+        except ValueError:
+            raise InputError("inputs are ragged: every example must have the same shape") from None
+        inputs = in_form(inputs, shape)
         if inputs.shape[1:] != shape or not len(inputs) or inputs.dtype.kind not in "buif":
             raise InputError(
                 f"inputs of shape {inputs.shape} and of dtype {inputs.dtype}: the ensemble takes "

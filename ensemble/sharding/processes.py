@@ -352,7 +352,8 @@ def _is_loss(error: Exception) -> bool:
     """Whether an error is JAX's for a process that does not answer; on CPU a ValueError of Gloo."""
     text = str(error)
     of_jax = isinstance(error, jax.errors.JaxRuntimeError) or "Gloo" in text
-    return of_jax and _LOSS.search(text) is not None
+    is_own = "/dev/shm" in text  # This process's shared memory is too small: a system error, too.
+    return of_jax and not is_own and _LOSS.search(text) is not None
 
 
 def wait_for_all(name: str) -> None:

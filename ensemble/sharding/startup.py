@@ -120,13 +120,18 @@ def _num_cpu_devices(num_devices: int | None) -> int:
     Raises:
         InputError: There cannot be so many.
     """
-    chosen: int = jax.config.values[_NUM_DEVICES]
-    if num_devices is not None:
-        if num_devices > 1024:  # Each takes threads, of which a system has only so many.
-            raise InputError(f"config.num_devices={num_devices} must be at most 1024; lower it")
-        return num_devices
-    is_forced = _FORCED_DEVICES in os.environ.get("XLA_FLAGS", "")  # XLA heeds its own flag.
-    return num_cores() if chosen == _NOT_CHOSEN and not is_forced else chosen
+    if num_devices is None:
+        num_devices = int(jax.config.values[_NUM_DEVICES])
+        if _FORCED_DEVICES in os.environ.get("XLA_FLAGS", ""):  # XLA heeds its own flag.
+            return num_devices
+        if num_devices == _NOT_CHOSEN:
+            return num_cores()
+    if num_devices not in range(1, 1025):  # Each takes threads, of which there are only so many.
+        raise InputError(
+            f"there cannot be {num_devices} devices; set config.num_devices, or "
+            "JAX_NUM_CPU_DEVICES, to a whole number from 1 to 1024"
+        )
+    return num_devices
 
 
 def num_cores() -> int:

@@ -179,18 +179,24 @@ class Checkpointer:
     def read_latest(self) -> Saved | None:
         """Reads what `restore` does, in this process, into memory; and changes nothing.
 
+        A run may be writing: where it has replaced those that were there, the new ones are read.
+
         Raises:
-            InputError: There are checkpoints, and none is whole; or the run that writes has
-                meanwhile replaced what was read.
+            InputError: There are checkpoints, and none is whole.
         """
-        try:
-            return self._read(self._newest())
-        except InputError:
-            raise
-        except Exception as error:
-            raise InputError(
-                f"{self._directory} cannot be read: {in_one_line(error)}; run the command again"
-            ) from None
+        while True:
+            there = numbers_in(self._directory)
+            try:
+                return self._read(self._newest())
+            except Exception as error:
+                if numbers_in(self._directory) != there:
+                    continue
+                if isinstance(error, InputError):
+                    raise
+                raise InputError(
+                    f"{self._directory} cannot be read: {in_one_line(error)}; fix that and run the "
+                    "same command"
+                ) from None
 
     def _read(self, number: int | None) -> Saved | None:
         if number is None:

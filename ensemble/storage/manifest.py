@@ -91,7 +91,9 @@ class Manifest:
             # A file that is larger than it was is not read.
             if expected.startswith(f"{_size(path)} ") and _digest(path) == expected:
                 return True
-        raise damaged(path)
+        if self.entries().get(self._name(path)) == expected and path.exists():
+            raise damaged(path)
+        return self.check(path)  # A run has replaced or removed it.
 
     def read(self, path: Path) -> Json:
         """Reads a JSON object; empty if there is no such file, or it is unfinished.

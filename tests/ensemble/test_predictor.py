@@ -94,6 +94,7 @@ def test_predictions_show_their_first_rows(blobs_run, blobs):
         (np.full((1, 6), np.nan), "hold NaN or infinities"),
         (np.full((1, 6), 1e300), "hold NaN or infinities"),  # In float32.
         (np.full((1, 6), "a"), "of dtype <U1: the ensemble takes numbers"),
+        ([[0] * 6, [1]], "ragged"),
     ],
 )
 def test_what_cannot_be_predicted_is_refused_in_a_line(blobs_run, inputs, line):
