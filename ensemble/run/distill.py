@@ -56,6 +56,10 @@ def distill(
     if "num_epochs" not in of_teacher:  # A sampler says nothing of training.
         about = work.read_report().get("dataset", {})
         usual = bundled(about.get("input_shape", ()), "table" in about, _METHOD)
+        if chosen.keys() & {"optimizer", "learning_rate"}:  # Which suit each other only.
+            usual = {"num_epochs": usual["num_epochs"]}
         of_teacher = {**pytrees.without(usual, "model"), **of_teacher}
+    if chosen.get("num_steps"):
+        of_teacher = pytrees.without(of_teacher, "num_epochs")
     taken = {key: one for key, one in of_teacher.items() if key in own}
     return train({**taken, **chosen}, data, workdir, show_progress=show_progress)

@@ -483,7 +483,7 @@ def make_likelihood(dataset: Source, config: ByName) -> Likelihood:
     own = settings("likelihood", config)
     found = likelihoods.from_data(name, targets, dataset.class_names or (), **own)
     for split in dataset.sizes:
-        found.check_targets(dataset.targets(split), split)
+        likelihoods.named(name).check_targets(dataset.targets(split), split)
     return found
 
 

@@ -74,6 +74,16 @@ def test_what_cannot_be_learned_is_refused(overrides, line, blobs_run, blobs):
         ensemble.distill(blobs_run, None, overrides, blobs)
 
 
+def test_steps_and_a_rate_replace_what_is_usual(blobs, tmp_path):
+    sampler = {"num_warmup": 5, "num_samples": 5, "num_leapfrog_steps": 1, "thinning": 1}
+    config = {"method": "hmc", "model": "logistic_regression", "num_chains": 1, "sampler": sampler}
+    ensemble.train(config, blobs, str(tmp_path), show_progress=False)
+    own = {"num_steps": 3, "learning_rate": 0.5}
+    found = ensemble.distill(tmp_path, None, own, blobs, show_progress=False).report["config"]
+    assert (found["num_steps"], found["num_epochs"]) == (3, None)
+    assert (found["optimizer"], found["learning_rate"]) == ("sgd", 0.5)
+
+
 def test_only_sgd_learns_from_a_teacher():
     line = r"config.method='hmc' must be deep_ensemble for config.task='distillation'"
     with pytest.raises(InputError, match=line):

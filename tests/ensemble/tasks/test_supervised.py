@@ -192,3 +192,15 @@ def test_targets_have_a_likelihood_or_none(dataset):
     assert make_likelihood(dataset, config).class_names == dataset.class_names
     with pytest.raises(InputError, match=r"config.likelihood='weibull'"):
         make_likelihood(dataset, {"likelihood": "weibull"})
+
+
+@pytest.mark.parametrize("shape", [(40,), (40, 2)])
+def test_targets_of_all_splits_suit_the_likelihood(shape):
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for split in ("train", "test"):
+        arrays[f"{split}_inputs"] = rng.normal(size=(40, 2)).astype(np.float32)
+        arrays[f"{split}_targets"] = rng.poisson(3, shape).astype(np.float32)
+    arrays["test_targets"].flat[5] = -1
+    with pytest.raises(InputError, match="the test targets have -1"):
+        make_likelihood(dataset_from_arrays(arrays), {"likelihood": "poisson"})
