@@ -109,7 +109,10 @@ def test_chains_that_all_refuse_end_the_run(blobs):
         ),
         ({"label_smoothing": 0.1}, "label_smoothing=0.1.*config.method='deep_ensemble'"),
         ({"num_epochs": 3}, "config.num_epochs=3 is for .*: remove it"),
-        ({"method": "mclmc", "sampler": {"mass_matrix": "dense"}}, "must be one of identity, diagonal, kronecker"),
+        (
+            {"method": "mclmc", "sampler": {"mass_matrix": "dense"}},
+            "must be one of identity, diagonal, kronecker",
+        ),
         (
             {"model": "small_runs:Tiny", "sampler": {"mass_matrix": "kronecker"}},
             "needs a linear model",
