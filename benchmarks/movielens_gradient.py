@@ -162,8 +162,8 @@ def run_ours(num_users: int, num_movies: int, num_groups: int, seconds: float) -
     import jax
 
     from ensemble.recommendation import likelihood
-    from ensemble.sharding.chainwise import with_own_gradient
     from ensemble.sharding.mesh import create_mesh
+    from ensemble.sharding.transfer import with_own_gradient
 
     mesh = create_mesh(num_groups, 2 // num_groups, jax.devices())
     value_and_grad = likelihood.make_value_and_grad(likelihood.of_watches, mesh)

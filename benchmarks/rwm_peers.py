@@ -46,7 +46,7 @@ def ours(num_chains: int, num_samples: int, accelerator_lanes: int = 0) -> dict[
     import ml_collections
 
     from ensemble.random_walk import densities, walker
-    from ensemble.random_walk.summary import summarise
+    from ensemble.random_walk.method import summarise
     from ensemble.runtime.algorithm import Start
     from ensemble.runtime.devices import Devices
 

@@ -49,7 +49,7 @@ default_role = "py:obj"  # Names that docstrings quote are links where they are 
 nitpick_ignore_regex = [
     ("py:obj", ".*"),
     # Types that the reference does not list, and aliases in annotations that are text.
-    ("py:class", r"ensemble\..*|sharded_plate|Floats|Arrays?|np\..*|numpy\._typing\..*"),
+    ("py:class", r"ensemble\..*|sharded_plate|Floats|Bounds|Arrays?|np\..*|numpy\._typing\..*"),
     ("py:class", r"(collections\.abc|pandas)\..*"),
     ("py:class", r"(jax\._src|jax\.nn|flax)\..*"),
     ("py:exc", "NotFittedError"),

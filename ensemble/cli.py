@@ -8,12 +8,12 @@ import ast
 import importlib
 import logging as std_logging
 import os
-import pathlib
 import re
 import sys
 import traceback
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from absl import flags, logging
@@ -174,9 +174,9 @@ class Call(NamedTuple):
         overrides: Texts of `--config.KEY=VALUE`, by key.
     """
 
-    flags: Mapping[str, Any]
+    flags: dict[str, Any]
     arguments: Sequence[str]
-    overrides: Mapping[str, str]
+    overrides: dict[str, str]
 
     def build(self) -> Run:
         """Builds the run of `--config` and the overrides.
@@ -329,7 +329,7 @@ def parse(command: Command, argv: Sequence[str]) -> Call:
 
 def _help(program: str, name: str) -> str:
     """The text of `--help`, with the docstring of a module that is not imported."""
-    source = pathlib.Path(__file__).parent / "commands" / f"{name.replace('-', '_')}.py"
+    source = Path(__file__).parent / "commands" / f"{name.replace('-', '_')}.py"
     text = ast.get_docstring(ast.parse(source.read_text()))
     of_flags = _defined(COMMANDS[name]).get_help(include_special_flags=False).partition(":\n")[2]
     return f"{text}\n\n{program} {COMMANDS[name].example}\n\nFlags:\n{of_flags}"
@@ -345,9 +345,9 @@ def read_config(value: str) -> dict[str, Any]:
         InputError: There is no such file or bundled configuration, or it fails.
     """
     name, _, variant = value.partition(":")
-    files = sorted((pathlib.Path(__file__).parent / "configs").glob("[a-z]*.py"))
+    files = sorted((Path(__file__).parent / "configs").glob("[a-z]*.py"))
     bundled = {path.stem: path for path in files}
-    file = bundled.get(name, pathlib.Path(name))
+    file = bundled.get(name, Path(name))
     if not file.is_file():
         raise InputError(
             f"--config={value}: there is no file {file.absolute()}, and no bundled configuration "

@@ -1,16 +1,16 @@
 """The ways in which a run ends early, each with one line for the user and an exit status."""
 
 import logging
-import pathlib
 import sysconfig
 import traceback
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 logger = logging.getLogger("ensemble")
 """Logger of all modules."""
-_PACKAGE = str(pathlib.Path(__file__).parent)
+_PACKAGE = str(Path(__file__).parent)
 _CONFIGS = f"{_PACKAGE}/configs"  # Where users add theirs.
 _NOT_OWN = (_PACKAGE, sysconfig.get_path("stdlib"), "<")  # The last is of code without a file.
 

@@ -29,7 +29,7 @@ needs NumPy alone: `inputs, warnings = encode(read_csv("new.csv"), json.load(ope
 """
 
 import json
-import pathlib
+from pathlib import Path
 
 import jax
 import jax.export
@@ -37,13 +37,15 @@ import jax.export
 from ensemble import read_model
 from ensemble.data.tables import read_table
 from ensemble.data.tables.table import TableForm
+from ensemble.errors import InputError
 from ensemble.predictor import Ensemble
 
-MODEL_READER = pathlib.Path(read_model.__file__)
+MODEL_READER = Path(read_model.__file__)
 """Runs the file on batches of any size. It goes beside every export."""
-TABLE_READER = pathlib.Path(read_table.__file__)
+TABLE_READER = Path(read_table.__file__)
 """Makes a table into inputs. It goes beside the export of a table's ensemble."""
 PLATFORMS = ("cpu", "cuda", "tpu")
+_MAX_BYTES = 2_000_000_000  # FlatBuffers, the container of a `jax.export` file, ends at 2**31.
 
 
 def export(predictor: Ensemble) -> bytes:
@@ -51,7 +53,16 @@ def export(predictor: Ensemble) -> bytes:
 
     Args:
         predictor: of an ensemble; where it has a temperature T, `probs` are softmax(log p / T).
+
+    Raises:
+        InputError: The ensemble is larger than 2 GB.
     """
+    sets = [one.sets for _, one in predictor.parts]
+    if (size := sum(leaf.nbytes for leaf in jax.tree.leaves(sets))) > _MAX_BYTES:
+        raise InputError(
+            f"the {predictor.description} take {size / 1e9:.1f} GB, and an export holds 2; train "
+            "fewer or smaller ones"
+        )
     dataset = predictor.dataset
     (batch,) = jax.export.symbolic_shape("batch")
     inputs = jax.ShapeDtypeStruct((batch, *dataset.input_shape), dataset.input_dtype)

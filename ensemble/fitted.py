@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array, lax
 from numpy.typing import NDArray
 
 from ensemble import pytrees
@@ -23,14 +24,14 @@ WIDTH = "width"
 """The entry of a set by whose `factor` [] its predictions are wider than the outputs say."""
 
 
-Predict = Callable[[Any, Any, Any, jax.Array], Arrays]
+Predict = Callable[[Any, Any, Any, Array], Arrays]
 """`(task, a set, number of a pass, raw inputs [B, ...]) -> arrays [B, ...]` of one estimator.
 
 The task is a `Supervised`. It is a function of a module, and pure: it can be pickled, compiled and
 exported."""
 
 
-def predict_plainly(task, one, number, inputs: jax.Array) -> Arrays:
+def predict_plainly(task, one, number, inputs: Array) -> Arrays:
     """Predictions of a set of variables without noise: there is one pass."""
     return task.predict(one, inputs)
 
@@ -42,7 +43,7 @@ def apart(predicted: Arrays, num_each: int) -> Arrays:
     return {name: jnp.moveaxis(leaf, 1, 0) for name, leaf in predicted.items()}
 
 
-def all_estimators(predict: Predict, task, num_passes: int, sets, inputs: jax.Array) -> Arrays:
+def all_estimators(predict: Predict, task, num_passes: int, sets, inputs: Array) -> Arrays:
     """Predictions by all passes of some sets, in one program.
 
     A loop: the program and its compilation hold one set's, whatever S, and on CPU it runs as fast
@@ -61,15 +62,15 @@ def all_estimators(predict: Predict, task, num_passes: int, sets, inputs: jax.Ar
 
     def of_set(one):
         if num_passes > 1:
-            return jax.lax.map(lambda k: predict(task, one, k, inputs), jnp.arange(num_passes))
+            return lax.map(lambda k: predict(task, one, k, inputs), jnp.arange(num_passes))
         return apart(predict(task, one, 0, inputs), task.num_estimators)
 
     if len(jax.tree.leaves(sets)[0]) == 1:  # No loop, in which XLA:CPU convolves slowly.
         return of_set(pytrees.at(sets, 0))
-    return pytrees.merged(jax.lax.map(of_set, sets))
+    return pytrees.merged(lax.map(of_set, sets))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Fitted:
     """S sets of variables, member by member, each of which predicts in K passes.
 
@@ -115,8 +116,8 @@ class Fitted:
         """The sets of some members, by their positions in ascending order."""
         kept = np.isin(self.member_of, chosen)
         member_of = np.searchsorted(chosen, self.member_of[kept])
-        return dataclasses.replace(self, sets=pytrees.at(self.sets, kept), member_of=member_of)
+        return replace(self, sets=pytrees.at(self.sets, kept), member_of=member_of)
 
-    def all_estimators(self, task, inputs: jax.Array) -> Arrays:
+    def all_estimators(self, task, inputs: Array) -> Arrays:
         """Predictions of raw inputs [B, ...], arrays [E, B, ...], in a program with the sets."""
         return all_estimators(self.predict, task, self.num_passes, self.sets, inputs)

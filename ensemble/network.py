@@ -13,8 +13,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from ensemble.errors import InputError
+from ensemble.pytrees import ByName
 
-Variables = dict[str, Any]
+Variables = ByName
 """`params`, a tree of arrays, and the network's other collections, such as batch statistics."""
 
 

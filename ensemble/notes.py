@@ -5,11 +5,10 @@ notes of its run, the terminal shows them under the table, and `load` and `evalu
 `conclude` does the same with what is found at the end, but logs nothing if the table comes next.
 """
 
-import contextlib
-import logging
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
-logger = logging.getLogger("ensemble")
+from ensemble.errors import logger
 
 _collections: list[list[str]] = []
 _shown_later: list[bool] = []
@@ -32,7 +31,7 @@ def conclude(lines: Iterable[str]) -> None:
             note(line)
 
 
-@contextlib.contextmanager
+@contextmanager
 def shown_with_the_result() -> Iterator[None]:
     """Within it, a run ends in silence: whoever starts it shows its report."""
     _shown_later.append(True)
@@ -53,7 +52,7 @@ def recall(lines: Iterable[str]) -> None:
         known.extend(line for line in lines if line not in known)
 
 
-@contextlib.contextmanager
+@contextmanager
 def collected() -> Iterator[list[str]]:
     """Within it, the lines that are said; the list grows."""
     lines: list[str] = []

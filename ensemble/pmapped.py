@@ -4,7 +4,7 @@
 devices* has them. They map `apply_member` and `update_member`, which the training loop maps, too.
 """
 
-import functools
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax.training import train_state
+from jax import Array, random
 
 from ensemble import networks
 from ensemble.likelihoods.classes import Categorical
@@ -33,13 +34,13 @@ class TrainState(train_state.TrainState):
     """
 
     model_state: Any
-    rng_key: jax.Array
-    status: jax.Array
+    rng_key: Array
+    status: Array
 
 
-@functools.partial(jax.pmap, axis_name=ENSEMBLE, static_broadcasted_argnums=(1, 2, 3, 4))
+@partial(jax.pmap, axis_name=ENSEMBLE, static_broadcasted_argnums=(1, 2, 3, 4))
 def _create_train_state(
-    rng_key: jax.Array,
+    rng_key: Array,
     learning_rate: float,
     momentum: float,
     network: Network,
@@ -57,7 +58,7 @@ def _create_train_state(
 
 
 def create_train_state(
-    rng_keys: jax.Array,
+    rng_keys: Array,
     learning_rate: float,
     momentum: float,
     model: nn.Module | Network | None = None,
@@ -81,10 +82,8 @@ def create_train_state(
     return _create_train_state(rng_keys, learning_rate, momentum, network, tuple(input_shape))
 
 
-@functools.partial(jax.pmap, axis_name=ENSEMBLE)
-def apply_model(
-    state: TrainState, images: jax.Array, labels: jax.Array
-) -> tuple[Any, jax.Array, jax.Array]:
+@partial(jax.pmap, axis_name=ENSEMBLE)
+def apply_model(state: TrainState, images: Array, labels: Array) -> tuple[Any, Array, Array]:
     """Computes gradients, each member's mean loss, and the accuracy of the mean of softmax.
 
     Args:
@@ -98,15 +97,15 @@ def apply_model(
     """
 
     def objective(
-        variables: Variables, images: jax.Array, labels: jax.Array, rng_key: jax.Array
-    ) -> tuple[jax.Array, Aux]:
+        variables: Variables, images: Array, labels: Array, rng_key: Array
+    ) -> tuple[Array, Aux]:
         outputs, model_state = state.apply_fn(variables, images, True, rng_key)
         logits = widened(outputs)
         classes = Categorical([str(k) for k in range(logits.shape[-1])])
         log_prob = classes.log_prob({}, logits, labels)
         return log_prob, Aux(classes.predict({}, logits), model_state)
 
-    rng_key = jax.random.fold_in(jax.random.fold_in(state.rng_key, Stream.DROPOUT), state.step)
+    rng_key = random.fold_in(random.fold_in(state.rng_key, Stream.DROPOUT), state.step)
     variables = {"params": state.params, **state.model_state}
     output = apply_member(variables, objective, images, labels, jnp.ones(labels.shape), rng_key)
     gradients, loss = jax.tree.map(lambda x: x / labels.size, (output.gradients, output.loss))

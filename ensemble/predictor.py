@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import jax
 import numpy as np
-from etils import epath
+from etils.epath import PathLike
+from numpy.typing import NDArray
 
 from ensemble import pytrees
 from ensemble.config.pieces import trusting
@@ -21,6 +22,7 @@ from ensemble.likelihoods.likelihood import Likelihood
 from ensemble.likelihoods.predictive import Arrays, Predictive, namespace
 from ensemble.metrics.abstention import Abstention, Rule, are_wrong, fit_abstention
 from ensemble.metrics.calibration import fit_scale
+from ensemble.pytrees import ByName
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.loading import restore
 from ensemble.runtime.predict import Predictions
@@ -32,7 +34,7 @@ Part = tuple[Any, Fitted]
 """What members of one run have learned, and their parameters."""
 
 
-@dataclasses.dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Ensemble:
     """Predicts with all members, which lie on devices; compiled once for each batch shape.
 
@@ -52,7 +54,7 @@ class Ensemble:
     parts: Sequence[Part]
     members: Sequence[int]
     num_devices: int | None = None
-    weights: np.ndarray | None = None
+    weights: NDArray | None = None
     scale: float | None = None
     abstention: Abstention | None = None
     identity: str = "unknown"
@@ -60,10 +62,10 @@ class Ensemble:
     def __repr__(self) -> str:
         return f"<Ensemble: {self.description}, trained on {shown(self.dataset.name)}>"
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> ByName:
         return pytrees.without(vars(self), "_programs")  # They belong to their process.
 
-    @functools.cached_property
+    @cached_property
     def _programs(self) -> list[tuple[Predictions, Any]]:
         """Program of each part, and its sets on the devices."""
         # This process's devices: it may predict when others do not.
@@ -109,7 +111,7 @@ class Ensemble:
     def without_examples(self) -> Ensemble:
         """The same ensemble without training data."""
         parts = [(task.without_examples(), fitted) for task, fitted in self.parts]
-        return dataclasses.replace(self, parts=parts)
+        return replace(self, parts=parts)
 
     def __call__(self, inputs: Any) -> Predictive:
         """Predicts inputs [N, ...] of any N > 0, as raw as the training data.
@@ -129,7 +131,7 @@ class Ensemble:
         table = self.dataset.table
         return self.of_inputs(inputs if table is None else table.encode(inputs))
 
-    def of_inputs(self, inputs: np.ndarray) -> Predictive:
+    def of_inputs(self, inputs: NDArray) -> Predictive:
         """Predicts inputs [N, ...] as the source reads them: features, if the data are a table.
 
         Raises:
@@ -174,10 +176,14 @@ class Ensemble:
             return Sliced(len(inputs), lambda where: self._checked(inputs[where]))
         return self._checked(inputs)
 
-    def _checked(self, given: np.ndarray) -> np.ndarray:
+    def _checked(self, given: NDArray) -> NDArray:
         dataset = self.dataset
         shape = dataset.input_shape
-        inputs = in_form(np.asarray(given), shape)
+        try:
+            inputs = np.asarray(given)
+        except ValueError:
+            raise InputError("inputs are ragged: every example must have the same shape") from None
+        inputs = in_form(inputs, shape)
         if inputs.shape[1:] != shape or not len(inputs) or inputs.dtype.kind not in "buif":
             raise InputError(
                 f"inputs of shape {inputs.shape} and of dtype {inputs.dtype}: the ensemble takes "
@@ -199,7 +205,7 @@ class Ensemble:
 
 
 def together(
-    each: Sequence[Predictive], weights: np.ndarray | None, likelihood: Likelihood
+    each: Sequence[Predictive], weights: NDArray | None, likelihood: Likelihood
 ) -> Predictive:
     """Predictions of the same inputs by the members of several runs.
 
@@ -209,10 +215,10 @@ def together(
         likelihood: Likelihood of all runs.
     """
     if len(each) == 1:
-        return dataclasses.replace(each[0], weights=weights)
+        return replace(each[0], weights=weights)
     names = set[str]().union(*(one.arrays for one in each))
     parts: list[Arrays] = []
-    member_of: list[np.ndarray] = []
+    member_of: list[NDArray] = []
     for one in each:
         own = one.arrays
         if own.keys() != names:  # In other runs several samples of a member are pooled to one.
@@ -227,7 +233,7 @@ def together(
 
 
 def load(
-    workdir: epath.PathLike,
+    workdir: PathLike,
     num_devices: int | None = None,
     calibrated: bool = False,
     max_error: float | None = None,

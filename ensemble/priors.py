@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array, random
 
 from ensemble.config.prior_text import Prior, read_prior
 from ensemble.errors import InputError
@@ -21,11 +22,11 @@ from ensemble.network import path_name
 class Normal:
     """Independent normal values; the scale is the standard deviation."""
 
-    def log_density(self, values: jax.Array, setting: float) -> jax.Array:
+    def log_density(self, values: Array, setting: float) -> Array:
         return -0.5 * jnp.sum(jnp.square(values))
 
-    def sample(self, rng_key: jax.Array, shape: Sequence[int], setting: float) -> jax.Array:
-        return jax.random.normal(rng_key, shape)
+    def sample(self, rng_key: Array, shape: Sequence[int], setting: float) -> Array:
+        return random.normal(rng_key, shape)
 
     def standard_deviation(self, setting: float) -> float:
         return 1.0
@@ -34,11 +35,11 @@ class Normal:
 class Laplace:
     """Independent values with a Laplace density; the scale is the mean absolute value."""
 
-    def log_density(self, values: jax.Array, setting: float) -> jax.Array:
+    def log_density(self, values: Array, setting: float) -> Array:
         return -jnp.sum(jnp.abs(values))
 
-    def sample(self, rng_key: jax.Array, shape: Sequence[int], setting: float) -> jax.Array:
-        return jax.random.laplace(rng_key, shape)
+    def sample(self, rng_key: Array, shape: Sequence[int], setting: float) -> Array:
+        return random.laplace(rng_key, shape)
 
     def standard_deviation(self, setting: float) -> float:
         return math.sqrt(2)
@@ -47,11 +48,11 @@ class Laplace:
 class StudentT:
     """Independent values with heavy tails: Student's t of `df` degrees of freedom."""
 
-    def log_density(self, values: jax.Array, setting: float) -> jax.Array:
+    def log_density(self, values: Array, setting: float) -> Array:
         return -0.5 * (setting + 1) * jnp.sum(jnp.log1p(jnp.square(values) / setting))
 
-    def sample(self, rng_key: jax.Array, shape: Sequence[int], setting: float) -> jax.Array:
-        return jax.random.t(rng_key, setting, shape)
+    def sample(self, rng_key: Array, shape: Sequence[int], setting: float) -> Array:
+        return random.t(rng_key, setting, shape)
 
     def standard_deviation(self, setting: float) -> float:
         return math.sqrt(setting / (setting - 2))
@@ -69,7 +70,7 @@ def parse_prior(spec: str) -> tuple[Prior, ...]:
         raise InputError(f"config.prior={spec!r} {error}") from None
 
 
-def log_prior(priors: Sequence[Prior], params: Any) -> jax.Array:
+def log_prior(priors: Sequence[Prior], params: Any) -> Array:
     """Log density of all parameters up to a constant, nats; zero without priors.
 
     Raises:
@@ -94,7 +95,7 @@ def prior_of(priors: Sequence[Prior], path: Any) -> Prior:
     raise InputError(f"config.prior says nothing of {name}; end it with a term '*=normal(1)'")
 
 
-def sample_prior(rng_key: jax.Array, priors: Sequence[Prior], params_template: Any) -> Any:
+def sample_prior(rng_key: Array, priors: Sequence[Prior], params_template: Any) -> Any:
     """Draws parameters from the prior.
 
     Args:
@@ -107,7 +108,7 @@ def sample_prior(rng_key: jax.Array, priors: Sequence[Prior], params_template: A
     """
     leaves, structure = jax.tree_util.tree_flatten_with_path(params_template)
     draws = [
-        prior_of(priors, path).sample(jax.random.fold_in(rng_key, k), leaf.shape)
+        prior_of(priors, path).sample(random.fold_in(rng_key, k), leaf.shape)
         for k, (path, leaf) in enumerate(leaves)
     ]
     return jax.tree.unflatten(structure, draws)

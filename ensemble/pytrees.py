@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array, random
 
 ByName = dict[str, Any]
 """Values by name."""
@@ -36,14 +37,14 @@ def where(condition: Any, new: Any, old: Any) -> Any:
     return jax.tree.map(lambda one, other: jnp.where(condition, one, other), new, old)
 
 
-def keys_of(key: jax.Array, numbers: Any) -> jax.Array:
+def keys_of(key: Array, numbers: Any) -> Array:
     """Folds one key with numbers [N], each for itself."""
-    return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
+    return jax.vmap(random.fold_in, (None, 0))(key, numbers)
 
 
-def standard_normal(rng_key: jax.Array, shapes: Any) -> Any:
+def standard_normal(rng_key: Array, shapes: Any) -> Any:
     """Draws a tree of independent standard normal variables."""
     leaves, structure = jax.tree.flatten(shapes)
-    keys = jax.random.split(rng_key, len(leaves))
-    drawn = [jax.random.normal(key, leaf.shape) for key, leaf in zip(keys, leaves, strict=True)]
+    keys = random.split(rng_key, len(leaves))
+    drawn = [random.normal(key, leaf.shape) for key, leaf in zip(keys, leaves, strict=True)]
     return jax.tree.unflatten(structure, drawn)

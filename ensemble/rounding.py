@@ -1,8 +1,7 @@
 """Large numbers that differ by little: computations are of float32, which has 24 bits."""
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.notes import note
 
@@ -12,7 +11,7 @@ _BLOCK_ROWS = 1 << 16
 """Looked at together: data may be larger than the memory."""
 
 
-def _lost(array: np.ndarray) -> Any:
+def _lost(array: NDArray):
     """Least, largest number, error of float32 and whether it is too large, of columns [F].
 
     None if the array is no [N] or [N, F], or float32 keeps apart what differs.
@@ -29,7 +28,7 @@ def _lost(array: np.ndarray) -> Any:
     return (lows, highs, errors, is_lost) if is_lost.any() else None
 
 
-def note_rounding(array: np.ndarray, what: str) -> None:
+def note_rounding(array: NDArray, what: str) -> None:
     """Notes it if float32 rounds away what tells the values of a column apart.
 
     Args:
@@ -46,7 +45,7 @@ def note_rounding(array: np.ndarray, what: str) -> None:
         )
 
 
-def offset(array: np.ndarray) -> np.ndarray | float:
+def offset(array: NDArray) -> NDArray | float:
     """What to subtract [F] from inputs, so that float32 can tell them apart; 0 if it can."""
     found = _lost(array)
     return 0.0 if found is None else np.where(found[3], found[0], 0)

@@ -9,10 +9,10 @@ of all members together, so none of these is better on the rows that decide.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
+from etils.epath import PathLike
 from numpy.typing import NDArray
 
 from ensemble.config import Config
@@ -21,17 +21,17 @@ from ensemble.errors import InputError
 from ensemble.metrics import metrics_of
 from ensemble.metrics.functions import Floats
 from ensemble.predictor import together
+from ensemble.pytrees import ByName
 from ensemble.report.evaluated_run import EvaluatedRun
 from ensemble.report.evaluation import Evaluation
-from ensemble.storage.paths import is_remote
+from ensemble.storage.files import is_remote
 from ensemble.storage.predictions import (
     HELD_OUT,
     read_held_out,
     read_predictions,
     write_predictions,
 )
-from ensemble.storage.trials import purpose_of
-from ensemble.storage.workdir import Workdir
+from ensemble.storage.workdir import Workdir, purpose_of
 
 SELECT_BY = ("validation", HELD_OUT)
 """`held_out` selects whole runs by the training rows that members of `kfold_bagging` hold out."""
@@ -43,10 +43,10 @@ _SHARED = ("format", "config", "dataset", "method", "num_train_examples")
 
 
 def select_members(
-    workdirs: Sequence[str | os.PathLike[str]],
-    workdir: str | os.PathLike[str],
+    workdirs: Sequence[PathLike],
+    workdir: PathLike,
     by: str = "validation",
-) -> dict[str, Any]:
+) -> ByName:
     """Writes a workdir that refers to members of finished runs, each with a weight.
 
     `ensemble.load`, `ensemble.evaluate` and an export take it as any other.
@@ -72,7 +72,7 @@ def select_members(
         return write_chosen(out, runs, content)
 
 
-def choose(out: Workdir, runs: Sequence[EvaluatedRun], by: str) -> dict[str, Any]:
+def choose(out: Workdir, runs: Sequence[EvaluatedRun], by: str) -> ByName:
     """Chooses members of runs; errors as of `select_members`.
 
     Args:
@@ -170,9 +170,7 @@ def loss(log_densities: Floats, counts: NDArray) -> float:
     return float(-np.logaddexp.reduce(weighted, axis=0).mean())
 
 
-def write_chosen(
-    out: Workdir, runs: Sequence[EvaluatedRun], content: Mapping[str, Any]
-) -> dict[str, Any]:
+def write_chosen(out: Workdir, runs: Sequence[EvaluatedRun], content: ByName) -> ByName:
     """Writes a selection: its predictions of splits, its results, and last its configuration.
 
     An earlier selection is replaced.

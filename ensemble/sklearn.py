@@ -7,13 +7,13 @@ estimators, and never use them.
 
 from __future__ import annotations
 
-import dataclasses
-import numbers
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags, check_consistent_length, check_random_state
 from sklearn.utils.class_weight import compute_class_weight
@@ -79,7 +79,7 @@ _SETTLED: Mapping[str, str] = {
 """Keys of the configuration that cannot be set, with the reason."""
 
 
-@dataclasses.dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Estimator(BaseEstimator):
     """What classifier and regressor share: parameters, training, and the ensemble that is kept."""
 
@@ -93,7 +93,7 @@ class Estimator(BaseEstimator):
     weight_decay: float = 1e-3
     num_devices: int | None = None
     random_state: int | np.random.RandomState | None = None
-    config: Mapping[str, Any] | None = None
+    config: _Data | None = None
     method: str = "kfold_bagging"
     hidden: Sequence[int] | None = (128, 128)
     activation: str | None = None
@@ -119,7 +119,7 @@ class Estimator(BaseEstimator):
         self.report_ = result.report
         self.predictor_: Ensemble = result.predictor.without_examples()
 
-    def _checked(self, X: Any, y: ArrayLike, **of_y: Any) -> tuple[Any, np.ndarray]:
+    def _checked(self, X, y: ArrayLike, **of_y) -> tuple[Any, NDArray]:
         """Inputs, of a data frame its columns, and targets [N], as scikit-learn checks them."""
         # As the module says of JAX.
         from ensemble.data.tables import is_table
@@ -187,7 +187,7 @@ class Estimator(BaseEstimator):
         found: Any = self.n_jobs
         if found is None:
             return
-        is_whole = isinstance(found, numbers.Integral) and found != 0
+        is_whole = isinstance(found, Integral) and found != 0
         if is_whole and found < 0:
             found = max(1, num_cores() + 1 + found)
         if not is_whole or (self.num_devices or 1) > found:
@@ -204,7 +204,7 @@ class Estimator(BaseEstimator):
             InputError: `config` holds a key that has its place elsewhere.
         """
         params = self.get_params(deep=False)
-        usual = {one.name: one.default for one in dataclasses.fields(self)}
+        usual = {one.name: one.default for one in fields(self)}
         given = by_path(params["config"] or {})
         defaults: _Data = {"dataset": "arrays", **_DEFAULTS}
         for key, value in given.items():
@@ -240,7 +240,7 @@ class Estimator(BaseEstimator):
             raise InputError(f"class_weight={weights}: {in_one_line(error)}") from None
 
 
-def _as_learned(inputs: np.ndarray, offset: Any) -> np.ndarray:
+def _as_learned(inputs: NDArray, offset) -> NDArray:
     """Inputs as uint8 or float32, less an offset."""
     if np.any(offset):
         inputs = inputs - offset
@@ -277,7 +277,7 @@ def _finite(y: ArrayLike, is_number: bool) -> ArrayLike:
     return values if values.dtype.kind in "buif" else y
 
 
-def _check_finite(X: Any) -> None:
+def _check_finite(X) -> None:
     """Checks arrays of numbers; scikit-learn checks all else of them.
 
     Raises:
@@ -293,12 +293,12 @@ def _check_finite(X: Any) -> None:
 
 def _seed(random_state: int | np.random.RandomState | None) -> int:
     """A whole number as it is, else one drawn as scikit-learn draws."""
-    if isinstance(random_state, numbers.Integral):
+    if isinstance(random_state, Integral):
         return int(random_state)
     return int(check_random_state(random_state).randint(2**32, dtype=np.uint32))
 
 
-@dataclasses.dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class EnsembleClassifier(ClassifierMixin, Estimator):
     """A deep ensemble, trained by `ensemble.train` on all the examples that `fit` is given.
 
@@ -383,7 +383,7 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
         self._decide_by = self.report_["dataset"].get("class_weights")
         return self
 
-    def predict(self, X: ArrayLike) -> np.ndarray:
+    def predict(self, X: ArrayLike) -> NDArray:
         """Returns the most probable label of each example [N]; with `class_weight`, the largest
         product of probability and weight.
 
@@ -396,7 +396,7 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
         labels = p.labels if weights is None else (p.probs * weights).argmax(axis=1)
         return self.classes_[labels]
 
-    def predict_proba(self, X: ArrayLike) -> np.ndarray:
+    def predict_proba(self, X: ArrayLike) -> NDArray:
         """Returns the mean of the members' probabilities [N, C], float64, ordered as `classes_`.
 
         Raises:
@@ -407,7 +407,7 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
         return p.probs / p.probs.sum(axis=1, keepdims=True)
 
 
-@dataclasses.dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class EnsembleRegressor(RegressorMixin, Estimator):
     """A deep ensemble that predicts a number and how uncertain it is.
 
@@ -473,9 +473,7 @@ class EnsembleRegressor(RegressorMixin, Estimator):
         self._train({"train_inputs": inputs, "train_targets": targets}, sample_weight)
         return self
 
-    def predict(
-        self, X: ArrayLike, return_std: bool = False
-    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+    def predict(self, X: ArrayLike, return_std: bool = False) -> NDArray | tuple[NDArray, NDArray]:
         """Returns the mean of the mixture of members for each example, [N] or [N, D] float64.
 
         With `likelihood='quantiles'`, which have no mean, it is the median.
@@ -492,7 +490,7 @@ class EnsembleRegressor(RegressorMixin, Estimator):
         found: Any = self.predict_uncertainty(X)
         return (found.point, found.std) if return_std else found.point
 
-    def predict_quantiles(self, X: ArrayLike, levels: Sequence[float]) -> np.ndarray:
+    def predict_quantiles(self, X: ArrayLike, levels: Sequence[float]) -> NDArray:
         """Returns quantiles of the mixture of members, [N, Q] or [N, D, Q], in the units of y.
 
         Args:
@@ -510,7 +508,7 @@ class EnsembleRegressor(RegressorMixin, Estimator):
         p: Any = self.predict_uncertainty(X)
         return p.quantiles(wanted.astype(np.float64))
 
-    def predict_interval(self, X: ArrayLike, coverage: float = 0.9) -> np.ndarray:
+    def predict_interval(self, X: ArrayLike, coverage: float = 0.9) -> NDArray:
         """Returns the central interval of the mixture, [N, 2] or [N, D, 2], in the units of y.
 
         Args:
@@ -521,7 +519,7 @@ class EnsembleRegressor(RegressorMixin, Estimator):
             NotFittedError: before `fit`.
             ValueError: X is not like what was learned, or the coverage is none.
         """
-        if not isinstance(coverage, numbers.Real) or not 0 < coverage < 1:
+        if not isinstance(coverage, Real) or not 0 < coverage < 1:
             raise InputError(f"coverage={coverage!r} must be above 0 and below 1")
         return self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2])
 
@@ -544,7 +542,7 @@ def _of_rows(data: _Data) -> list[str]:
     return [key for key in data if key.startswith("train_") or key == "sample_weight"]
 
 
-def _taken(data: _Data, rows: np.ndarray) -> _Data:
+def _taken(data: _Data, rows: NDArray) -> _Data:
     """What is learned, of some rows; inputs are an array or columns."""
     found = {}
     for key in _of_rows(data):

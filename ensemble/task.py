@@ -7,9 +7,9 @@ samplers take a `Supervised`, whose parameters have a likelihood and a prior. Sa
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -18,7 +18,7 @@ from jax import Array
 
 from ensemble.network import Variables
 from ensemble.pytrees import ByName, Function
-from ensemble.sharding.layout import Layout
+from ensemble.sharding.transfer import Layout
 
 if TYPE_CHECKING:
     from jax.sharding import Mesh
@@ -61,7 +61,7 @@ class OwnLogLikelihood(NamedTuple):
     predict: Function | None = None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class LogDensity:
     """A log density of all parameters together, and the data that it is of.
 
@@ -85,12 +85,12 @@ class LogDensity:
 
     place: Function
     bind: Function
-    layout: Layout = dataclasses.field(default_factory=Layout)
-    run_free: Function | None = None
-    bind_reference: Function | None = None
+    layout: Layout = field(default_factory=Layout)
+    run_free: Any = None
+    bind_reference: Any = None
     predict: Function | None = None
 
-    @functools.cached_property
+    @cached_property
     def data(self) -> Any:
         """The data on the devices, from when they are first asked for, if by what is traced."""
         with jax.ensure_compile_time_eval():

@@ -9,7 +9,7 @@ from read_model import Model
 WINDOW = 0.002  # Seconds that the first request of a batch waits for others.
 model = Model("model.bin").compile()
 busy = asyncio.Lock()
-batch = None
+batch: asyncio.Task
 gathered: list = []
 
 
@@ -29,8 +29,7 @@ async def predict(rows):
     start = sum(map(len, gathered))
     gathered.append(rows)
     outputs = await asyncio.shield(batch)  # Others need it if this client goes away.
-    here = slice(start, start + len(rows))
-    return {name: one[here].tolist() for name, one in outputs.items()}
+    return {name: one[start : start + len(rows)].tolist() for name, one in outputs.items()}
 
 
 async def app(scope, receive, send):

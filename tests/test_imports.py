@@ -24,7 +24,6 @@ OTHERS = [
     "ensemble.likelihoods.several",
     "ensemble.methods.given_weights",
     "ensemble.methods.sgmcmc",
-    "ensemble.networks.frozen",
     "ensemble.networks.functions",
     "ensemble.networks.mlp",
     "ensemble.networks.nnx_modules",

@@ -18,7 +18,7 @@ from ensemble.data.records import check_new, write_records
 from ensemble.data.source import Request
 from ensemble.errors import InputError
 from ensemble.run.progress import Progress, open_display
-from ensemble.storage.paths import is_remote
+from ensemble.storage.files import is_remote
 
 
 def main(call: cli.Call) -> None:

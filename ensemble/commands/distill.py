@@ -15,10 +15,14 @@ from ensemble.notes import shown_with_the_result
 
 
 def main(call: cli.Call) -> None:
-    """Trains the network, and prints its scores next to the ensemble's."""
+    """Trains the network, and prints its scores."""
     flags = call.flags
     file = {} if flags["config"] is None else cli.read_config(flags["config"])
     config = {**file, **call.overrides}
     with shown_with_the_result(), trusting(flags["trust"]):
         result = ensemble.distill(flags["workdir"], flags["out"], config)
     train.show(result, flags["out"])
+    cli.print_answer(
+        f"To compare the student: ensemble evaluate --workdir={flags['out']} "
+        f"--compare={flags['workdir']}"
+    )

@@ -9,7 +9,7 @@ Works on any workdir, finished or in training, and changes nothing but its own f
 import ensemble
 from ensemble import cli
 from ensemble.data.data_forms import read_npz
-from ensemble.storage.paths import user_path
+from ensemble.storage.files import user_path
 
 
 def main(call: cli.Call) -> None:

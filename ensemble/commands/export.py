@@ -3,8 +3,7 @@
 from ensemble import cli
 from ensemble.export import MODEL_READER, PLATFORMS, TABLE_READER, export, table_json
 from ensemble.predictor import load
-from ensemble.storage.files import write_file
-from ensemble.storage.paths import fresh_file
+from ensemble.storage.files import fresh_file, write_file
 
 
 def main(call: cli.Call) -> None:

@@ -18,28 +18,93 @@ Uncertainties of classes are in nats: total = aleatoric (noise in the data) + ep
 (disagreement of the members). Numbers come with their 90% interval.
 """
 
-import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import IO, Any
+from functools import partial
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
 import ensemble
 from ensemble import cli
-from ensemble.data.source import block_size
+from ensemble.data.catalogue import find_entry, given_examples
+from ensemble.data.data_forms import read_npz
+from ensemble.data.folders import unlabelled
+from ensemble.data.image_form import parse_size
+from ensemble.data.own_arrays import local_path
+from ensemble.data.source import AnyStored, Request, block_size
+from ensemble.data.splitting import POOL
 from ensemble.data.tables.columns import read_if_table
-from ensemble.data.to_predict import Part, are_images, inputs_of
 from ensemble.errors import InputError, logger
 from ensemble.likelihoods.predictive import Predictive, as_text, short
 from ensemble.predictor import Ensemble
-from ensemble.storage.files import write_file
-from ensemble.storage.paths import fresh_file
+from ensemble.pytrees import ByName
+from ensemble.run.progress import Progress, open_display
+from ensemble.storage.files import fresh_file, write_file
 from ensemble.storage.workdir import Workdir
 
-Row = dict[str, Any]
-"""Texts, numbers or truth values by the names of columns; or columns by these."""
-Rows = list[Row]
+
+class Part(NamedTuple):
+    """Inputs by name.
+
+    Attributes:
+        names: [N], of examples that have none their numbers.
+        inputs: [N, ...], which are read in slices, of a table as the network has them.
+        prefix: of all names.
+    """
+
+    names: Sequence[Any]
+    inputs: AnyStored
+    prefix: str = ""
+
+
+def inputs_of(paths: Sequence[str], config: ByName) -> list[Part]:
+    """Finds inputs: images and folders of images, an npz file, or a data set by its name.
+
+    Args:
+        paths: Images and folders; or one npz file, `inputs` or the single array of which counts; or
+            one data set, all examples of which count.
+        config: Configuration of the run.
+
+    Returns:
+        The inputs by the parts of a data set; of all else a single part.
+
+    Raises:
+        InputError: There is no such folder or file, or it holds no examples, or bad ones.
+    """
+    size = parse_size(config.get("resize"))
+    path = paths[0]
+    if are_images(paths):
+        return [Part(*unlabelled(paths, size))]
+    if paths[1:]:
+        raise InputError(
+            f"{' '.join(paths)} are not all images and folders that are here; give such, or one "
+            "npz file or data set alone"
+        )
+    entry = find_entry(path) if ":" in path else None
+    if entry is None or not entry.given:
+        arrays = read_npz(path)
+        key = "inputs" if len(arrays) != 1 else next(iter(arrays))
+        if key not in arrays:
+            raise InputError(
+                f"npz:{path} has the arrays {', '.join(sorted(arrays)) or '(none)'}; expected is "
+                "inputs, or a single array"
+            )
+        inputs = np.atleast_1d(arrays[key])
+        return [Part(range(len(inputs)), inputs)]
+    request = Request(config.get("data_dir"), size=size if entry.can_resize else None)
+    return [
+        Part(range(len(one.inputs)), one.inputs, "" if part == POOL else f"{part}/")
+        for part, one in given_examples(path, request).parts.items()
+    ]
+
+
+def are_images(paths: Sequence[str]) -> bool:
+    """Whether all paths are of folders, or of files that are to be images."""
+    return all(file.exists() and file.suffix != ".npz" for file in map(local_path, paths))
+
+
+Rows = list[ByName]
 _MAX_PIECE = 1 << 14
 """Inputs whose predictions are in memory together."""
 
@@ -53,17 +118,21 @@ def main(call: cli.Call) -> None:
     predictor = ensemble.load(**options)
     logger.info("Predictions are of %s.", predictor.description)
     kept, parts = _inputs(predictor, options["workdir"], call.arguments, id_columns)
-    predicted = functools.partial(_predicted, predictor, kept, parts)
-    if out is None:
-        return cli.print_answer(_printed(predicted, as_json))
-    pieces = (rows for rows, _ in predicted(lambda p: p.flat_columns()))
-    write_file(out, lambda file: WRITERS[out.suffix.lower()](file, pieces))
-    cli.print_answer(f"{out}: predictions of {sum(len(one.names) for one in parts):,} inputs")
+    total = sum(len(one.names) for one in parts)
+    with open_display() as display, Progress(0, total, display, "predicting", "input") as progress:
+        predicted = partial(_predicted, predictor, kept, parts, progress)
+        if out is None:
+            text = _printed(predicted, as_json)
+        else:
+            pieces = (rows for rows, _ in predicted(lambda p: p.flat_columns()))
+            write_file(out, lambda file: WRITERS[out.suffix.lower()](file, pieces))
+            text = f"{out}: predictions of {total:,} inputs"
+    cli.print_answer(text)
 
 
 def _inputs(
     predictor: Ensemble, workdir: str, paths: Sequence[str], id_columns: Sequence[str]
-) -> tuple[Row, list[Part]]:
+) -> tuple[ByName, list[Part]]:
     """Columns of a table to repeat, and inputs as the network has them.
 
     Raises:
@@ -86,15 +155,17 @@ def _inputs(
 
 def _predicted(
     predictor: Ensemble,
-    kept: Row,
+    kept: ByName,
     parts: Sequence[Part],
-    columns_of: Callable[[Any], Row],
+    progress: Progress,
+    columns_of: Callable[[Any], ByName],
 ) -> Iterator[tuple[Rows, Predictive]]:
     """Predicts inputs in pieces, in their order.
 
     Raises:
         InputError: They are no inputs of the run, or a column to repeat has a prediction's name.
     """
+    done = 0
     for names, inputs, prefix in parts:
         length = min(_MAX_PIECE, block_size(inputs.shape[1:]))
         for start in range(0, max(len(names), 1), length):
@@ -116,6 +187,8 @@ def _predicted(
             whole = {**own, **columns}
             rows = zip(*whole.values(), strict=True)
             yield [dict(zip(whole, row, strict=True)) for row in rows], p
+            done += len(p)
+            progress.update(done)
 
 
 def _printed(predicted: Callable[..., Iterator[tuple[Rows, Predictive]]], as_json: bool) -> str:

@@ -4,10 +4,9 @@
     ensemble recommend --workdir=runs/movielens --user=u7 --top=5 --json
     ensemble recommend --workdir=runs/movielens --user=u7 --item="Movie 3"
 
-The probability is that of watching, its mean over draws, with the range between 5% and 95% of them;
-the share is that of the draws which recommend the item first. Of a run that has learned ratings,
-the expected rating stands in its place. Of a user whom the data do not have, nothing is known but
-the prior: the answer is the prior's, and says so.
+The probability is that of watching, its mean over draws, with the range between 5% and 95% of them.
+Of a run that has learned ratings, the expected rating stands in its place. Of a user whom the data
+do not have, nothing is known but the prior: the answer is the prior's, and says so.
 """
 
 import json

@@ -1,28 +1,25 @@
 """The one validator: from what a program, a file and a command line set to a complete `Run`."""
 
 import difflib
-import functools
-import logging
 import re
 import shutil
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
-import ml_collections
+from ml_collections import ConfigDict, FrozenConfigDict
 
 from ensemble.config import builtin, pieces
 from ensemble.config.builtin import KINDS, WITH_KEYS
 from ensemble.config.keys import Key, as_json, fields_of, read, rule_of
 from ensemble.config.pieces import is_path, named
-from ensemble.errors import InputError, in_one_line, listed
+from ensemble.errors import InputError, in_one_line, listed, logger
 
-logger = logging.getLogger("ensemble")
-
-Values = Mapping[str, Any]
+Values = dict[str, Any]
 """Keys with values; unless said otherwise flat, as `{"sampler.step_size": 0.1}`."""
-Config = ml_collections.FrozenConfigDict
+Config = FrozenConfigDict
 """Configuration of a run, with all of its keys."""
 _MOST_DIFFERENCES = 6
 
@@ -55,15 +52,15 @@ class Run:
     parts: Sequence[Part] = ()
     notes: Sequence[str] = ()
 
-    @functools.cached_property
-    def config(self) -> ml_collections.FrozenConfigDict:
+    @cached_property
+    def config(self) -> FrozenConfigDict:
         """The values as blocks: `config.sampler.step_size`."""
         config = _with_blocks(self.values)
         config.update_from_flattened_dict(dict(self.values))
-        return ml_collections.FrozenConfigDict(config)
+        return FrozenConfigDict(config)
 
 
-def default_config() -> ml_collections.ConfigDict:
+def default_config() -> ConfigDict:
     """Returns an empty configuration, with an empty block for each block of keys.
 
     A run has the default of each key that is not set; `--print_config` shows them.
@@ -71,13 +68,13 @@ def default_config() -> ml_collections.ConfigDict:
     return _with_blocks(all_fields())
 
 
-def _with_blocks(names: Iterable[str]) -> ml_collections.ConfigDict:
+def _with_blocks(names: Iterable[str]) -> ConfigDict:
     """Empty blocks for keys in blocks."""
     blocks = sorted({name.partition(".")[0] for name in names if "." in name})
-    return ml_collections.ConfigDict({one: {} for one in blocks}, type_safe=False)
+    return ConfigDict({one: {} for one in blocks}, type_safe=False)
 
 
-def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
+def flatten(config: Any, prefix: str = "") -> Values:
     """Returns `{'a.b': value}` of a nested mapping.
 
     Raises:
@@ -88,7 +85,7 @@ def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
             f"config is {in_one_line(repr(config), 60)}; give keys with their values, such as "
             "{'num_epochs': 10}, or what ensemble.default_config() returns"
         )
-    flat: dict[str, Any] = {}
+    flat: Values = {}
     for name, value in config.items():
         if hasattr(value, "items") and name != "column_types":  # Whose value may be a mapping.
             flat |= flatten(value, f"{prefix}{name}.")
@@ -181,7 +178,7 @@ def _broken_rules(run: Run) -> list[str]:
     return lines + [line.format(run.config) for is_broken, line in rules if is_broken(run.config)]
 
 
-def checked(config: Any, overrides: Values | None = None) -> ml_collections.FrozenConfigDict:
+def checked(config: Any, overrides: Values | None = None) -> FrozenConfigDict:
     """The configuration of `build`, whose notes are logged."""
     run = build(config, overrides)
     log_notes(run)
@@ -203,7 +200,7 @@ def refuse(problems: Sequence[str]) -> None:
         raise InputError(f"{len(problems)} settings are wrong: {lines}")
 
 
-def by_path(config: Any, *, is_stored: bool = False) -> dict[str, Any]:
+def by_path(config: Any, *, is_stored: bool = False) -> Values:
     """Returns a configuration, flat, whose pieces are names or paths, and loaded.
 
     Args:
@@ -275,7 +272,7 @@ def keys_of(kind: str, value: Any) -> type:
     return keys if isinstance(keys, type) else object
 
 
-def _part(kind: str, value: Any) -> Part:
+def _part(kind: str, value) -> Part:
     cls = keys_of(kind, value)
     block = ""
     if kind in ("model", "likelihood"):  # The last word of a path.
@@ -309,7 +306,7 @@ def fields_for(values: Values) -> dict[str, Key]:
     return _fields(_parts(values))
 
 
-def settings(kind: str, config: Values) -> dict[str, Any]:
+def settings(kind: str, config: Values) -> Values:
     """The keys of a network or likelihood, for its code.
 
     Args:
@@ -327,7 +324,7 @@ def settings(kind: str, config: Values) -> dict[str, Any]:
     }
 
 
-def with_defaults(config: Any, cls: type) -> ml_collections.FrozenConfigDict:
+def with_defaults(config: Any, cls: type) -> FrozenConfigDict:
     """A configuration with the keys of a class that it lacks, at their defaults."""
     lacking = {name: one.default for name, one in fields_of(cls).items()}
     return Run({**lacking, **flatten(config)}).config
@@ -379,7 +376,7 @@ def differences(old: Values, new: Values) -> list[str]:
 # Values and mistakes.
 
 
-def _read(given: Values, fields: Mapping[str, Key]) -> tuple[dict[str, Any], list[str]]:
+def _read(given: Values, fields: Mapping[str, Key]) -> tuple[Values, list[str]]:
     """The value of each key, and the mistakes."""
     values = {}
     problems = []
@@ -395,7 +392,7 @@ def _read(given: Values, fields: Mapping[str, Key]) -> tuple[dict[str, Any], lis
     return values, problems
 
 
-def _misplaced(name: str, value: Any, run: Run) -> str:
+def _misplaced(name: str, value, run: Run) -> str:
     """The line on a key that is unknown, or of a piece that the run does not have."""
     if name not in all_fields():
         return unknown_key(name, run.values)
@@ -412,7 +409,7 @@ def _misplaced(name: str, value: Any, run: Run) -> str:
     )
 
 
-def _quoted(value: Any) -> str:
+def _quoted(value) -> str:
     """A value in a message; a number or truth value of the command line has no quotes."""
     is_plain = isinstance(value, str) and re.fullmatch(
         r"[-+.\de]+|inf|nan|true|false", value, re.IGNORECASE
@@ -423,7 +420,7 @@ def _quoted(value: Any) -> str:
 # All keys.
 
 
-@functools.cache
+@cache
 def all_parts() -> Sequence[tuple[str, str, Part]]:
     """Kind, name and part of every built-in piece that has keys."""
     every = [
@@ -432,7 +429,7 @@ def all_parts() -> Sequence[tuple[str, str, Part]]:
     return [("run", "every", _EVERY), *every]
 
 
-@functools.cache
+@cache
 def all_fields() -> Mapping[str, Key]:
     """Every key of every built-in piece; of a key that several have, the first."""
     return _fields(part for _, _, part in reversed(all_parts()))
@@ -469,7 +466,7 @@ def listing(run: Run) -> str:
             lines.append(f"{mark} {name} = {shown(value)}")
             lines.append(f"      {field.meaning}; {rule_of(field)}{changes}")
     width = min(shutil.get_terminal_size(fallback=(100, 0)).columns, 100)
-    wrapped = functools.partial(textwrap.wrap, width=width, subsequent_indent="      ")
+    wrapped = partial(textwrap.wrap, width=width, subsequent_indent="      ")
     return "\n".join(one for line in [*lines, "", *run.notes] for one in wrapped(line) or [""])
 
 

@@ -4,11 +4,11 @@ Keys are not beside the code, because that imports JAX: a mistake in a configura
 before. A key that several pieces share is declared once, in a class that theirs inherit.
 """
 
-import functools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from ensemble.config.keys import MAX_MEMBERS, key
@@ -124,7 +124,7 @@ class Batches:
 def _words_or_numbers(*words: str) -> Callable[[Any], str]:
     """Reads some words, or positive numbers separated by commas, as a text."""
 
-    def read(value: Any) -> str:
+    def read(value) -> str:
         text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
         if text not in words and not all(0 < float(one) < 1e12 for one in text.split(",")):
             raise ValueError
@@ -219,7 +219,7 @@ class MCDropout(Descent):
     )
 
 
-_factor = functools.partial(
+_factor = partial(
     key,
     block="hyper_ensemble",
     is_valid=lambda ends: len(ends) == 2 and 1e-6 <= ends[0] <= ends[1],
@@ -411,7 +411,7 @@ class Laplace(Members):
 # Methods that sample.
 
 
-_stop_when = functools.partial(key, may_change=True, block="stop_when")
+_stop_when = partial(key, may_change=True, block="stop_when")
 
 
 @declared
@@ -466,7 +466,7 @@ class Chains(Method):
     )
 
 
-_sampler = functools.partial(key, block="sampler")
+_sampler = partial(key, block="sampler")
 
 
 @declared
@@ -565,7 +565,7 @@ class ParallelTempering(AdjustedMCLMC):
     )
 
 
-_sgmcmc = functools.partial(key, block="sgmcmc")
+_sgmcmc = partial(key, block="sgmcmc")
 
 
 @declared
@@ -603,7 +603,7 @@ class SGHMC(SGLD):
     momentum: float = key(0.9, "momentum", ge=0, lt=1)
 
 
-_steps = functools.partial(
+_steps = partial(
     _sampler,
     is_valid=lambda number: number % 2 == 0,
     rule="must be even, not negative and at most 2000000000, for steps are taken in pairs",
@@ -995,7 +995,7 @@ class Task:
     config_rules: ClassVar[Sequence[Rule]] = ()
 
 
-def _read_prior(value: Any) -> str:
+def _read_prior(value) -> str:
     read_prior(value)
     return str(value)
 

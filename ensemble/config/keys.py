@@ -10,10 +10,10 @@ The annotation is the type of a key; `config.sampler.step_size` is in a block. A
 """
 
 import dataclasses
-import functools
 import operator
 import typing
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 MAX_STEPS = 2**31 - 1
@@ -66,7 +66,7 @@ def key(default: Any, meaning: str, **properties: Any) -> Any:
     return dataclasses.field(default=default, metadata={"key": about})
 
 
-@functools.cache
+@cache
 def fields_of(cls: type, block: str = "") -> dict[str, Key]:
     """Keys of a class by full name; empty if it declares none.
 
@@ -87,7 +87,7 @@ def fields_of(cls: type, block: str = "") -> dict[str, Key]:
     return result
 
 
-def _shape(hint: Any) -> dict[str, Any]:
+def _shape(hint) -> dict[str, Any]:
     """Properties of a key by its annotation."""
     origin = typing.get_origin(hint)
     args = typing.get_args(hint)
@@ -124,7 +124,7 @@ def read(field: Key, value: Any) -> Any:
     return result
 
 
-def _typed(field: Key, value: Any) -> Any:
+def _typed(field: Key, value):
     """A value of the key's type, within its bounds."""
     if field.is_many:
         parts = value.split(",") if isinstance(value, str) else value

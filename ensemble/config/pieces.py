@@ -4,13 +4,9 @@ The value of `config.method`, `.model`, `.likelihood` and the like is the name o
 `package.module:Name`, `file.py:Name`, or in Python the class, function or object itself.
 """
 
-import dataclasses
 import difflib
-import functools
 import importlib
-import itertools
 import os
-import pathlib
 import pkgutil
 import re
 import sys
@@ -18,12 +14,16 @@ import types
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 from ensemble.errors import InputError, in_one_line, in_own_code, is_own, shown
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Kind:
     """The pieces of one kind.
 
@@ -39,7 +39,7 @@ class Kind:
     noun: str
     names: Mapping[str, str]
     has: tuple[str, ...] = ("__call__",)
-    keys: Mapping[str, type] = dataclasses.field(default_factory=dict)
+    keys: Mapping[str, type] = field(default_factory=dict)
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and (name in self.names or is_path(name))
@@ -155,7 +155,7 @@ def path_of(piece: Any) -> str:
         module = module_name(file)
     path = f"{module}:{name}"
     if name.endswith(">"):
-        numbered = (path[:-1] + f" {k}" * (k > 1) + ">" for k in itertools.count(1))
+        numbered = (path[:-1] + f" {k}" * (k > 1) + ">" for k in count(1))
         path = next(one for one in numbered if _GIVEN.get(one, piece) is piece)
     _GIVEN[path] = piece
     return path
@@ -223,11 +223,11 @@ def find(path: str, what: str, key: str = "", *, trust: bool = False) -> Any:
     return _GIVEN[path]
 
 
-given_or_imported = functools.partial(find, trust=True)
+given_or_imported = partial(find, trust=True)
 """Returns a piece that the caller names; see `find`."""
 
 
-def _imported(module: str, name: str, what: str) -> Any:
+def _imported(module: str, name: str, what: str):
     load = module_of_file if module.endswith(".py") else importlib.import_module
     try:
         there = load(module)
@@ -242,7 +242,7 @@ def _imported(module: str, name: str, what: str) -> Any:
     return found
 
 
-def _loaded(module: str) -> Any:
+def _loaded(module: str):
     """A module that is imported already, of a file whatever its name; None if there is none."""
     name = module_name(module)
     if name in sys.modules or name == module:
@@ -251,7 +251,7 @@ def _loaded(module: str) -> Any:
     return next((one for one, file in files if file and os.path.realpath(file) == name), None)
 
 
-def _is_of_program(module: Any, piece: Any) -> bool:
+def _is_of_program(module, piece) -> bool:
     """Whether a piece is a class or function that a module of the user's program defines.
 
     What Python and installed packages have is called for a workdir only if the workdir is trusted.
@@ -264,7 +264,7 @@ def _is_of_program(module: Any, piece: Any) -> bool:
     return is_own(file) and is_own(os.path.realpath(file))
 
 
-def _attribute(module: Any, name: str) -> Any:
+def _attribute(module, name: str):
     for part in name.split("."):
         module = getattr(module, part, None)
     return module
@@ -272,14 +272,14 @@ def _attribute(module: Any, name: str) -> Any:
 
 def module_name(module: str) -> str:
     """Name in `sys.modules`; a file has its full path."""
-    return str(pathlib.Path(module).expanduser().resolve()) if module.endswith(".py") else module
+    return str(Path(module).expanduser().resolve()) if module.endswith(".py") else module
 
 
 def module_of_file(file: str | os.PathLike[str]) -> Any:
     """Imports a Python file, once; its name in `sys.modules` is its full path."""
     name = module_name(os.fspath(file))
     if name not in sys.modules:
-        code = compile(pathlib.Path(name).read_bytes(), name, "exec", dont_inherit=True)
+        code = compile(Path(name).read_bytes(), name, "exec", dont_inherit=True)
         module = types.ModuleType(name)
         module.__file__ = name
         sys.modules[name] = module  # As dataclasses and their annotations expect.

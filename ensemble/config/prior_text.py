@@ -68,7 +68,7 @@ class Prior(NamedTuple):
         """The scale for a parameter of that shape."""
         return self.scale / math.sqrt(math.prod(shape[:-1])) if self.is_over_fan_in else self.scale
 
-    def _family(self) -> Any:
+    def _family(self):
         return PRIORS.load(self.family)()
 
 

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array, random
 from numpy.typing import NDArray
 
 # Splits, batches, clutter, blends and searches draw from streams of their own.
@@ -60,7 +61,7 @@ def normalise(
     shift: jax.typing.ArrayLike,
     scale: jax.typing.ArrayLike,
     squash: jax.typing.ArrayLike | None = None,
-) -> jax.Array:
+) -> Array:
     """What networks see: z = (inputs - shift) * scale, float32, on the device.
 
     Args:
@@ -73,7 +74,7 @@ def normalise(
     return z if squash is None else jnp.where(jnp.asarray(squash) > 0, jnp.arcsinh(z), z)
 
 
-def augment(rng_keys: jax.Array, images: jax.Array, shift: int, flip: bool) -> jax.Array:
+def augment(rng_keys: Array, images: Array, shift: int, flip: bool) -> Array:
     """Moves each image at random, and mirrors it left to right with probability 1/2.
 
     Args:
@@ -86,14 +87,14 @@ def augment(rng_keys: jax.Array, images: jax.Array, shift: int, flip: bool) -> j
         `[B, H, W, C]`, the dtype of `images`.
     """
 
-    def augment_one(rng_key: jax.Array, image: jax.Array) -> jax.Array:
-        key_shift, key_flip = jax.random.split(rng_key)
+    def augment_one(rng_key: Array, image: Array) -> Array:
+        key_shift, key_flip = random.split(rng_key)
         if shift:
             padded = jnp.pad(image, ((shift, shift), (shift, shift), (0, 0)))
-            row, column = jax.random.randint(key_shift, (2,), 0, 2 * shift + 1)
+            row, column = random.randint(key_shift, (2,), 0, 2 * shift + 1)
             image = jax.lax.dynamic_slice(padded, (row, column, 0), image.shape)
         if flip:
-            image = jnp.where(jax.random.bernoulli(key_flip), image[:, ::-1], image)
+            image = jnp.where(random.bernoulli(key_flip), image[:, ::-1], image)
         return image
 
     return jax.vmap(augment_one)(rng_keys, images)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from ensemble.data import image_form
 from ensemble.data.dataset import carved
 from ensemble.data.source import AnyStored, Parts, Request, Source
 from ensemble.errors import InputError
+from ensemble.pytrees import ByName
 
 if TYPE_CHECKING:
     from ensemble.data.data_forms import Given
@@ -108,9 +109,7 @@ def load(name: str, request: Request) -> Source:
     return loader(name, request)
 
 
-def complete(
-    config: Mapping[str, Any], overrides: Mapping[str, Any], data: Any
-) -> tuple[Given | None, Mapping[str, Any]]:
+def complete(config: ByName, overrides: ByName, data: Any) -> tuple[Given | None, ByName]:
     """Completes a program's configuration for its data, and recognises these.
 
     Keys that are left out have the values of `Given.defaults`, where data are handed over. The

@@ -9,7 +9,7 @@ and scores are about more of the same. Of `grouped_clutter` each digit is in one
 several images, which are alike: they are a group.
 """
 
-import dataclasses
+from dataclasses import replace
 
 import numpy as np
 import scipy
@@ -58,7 +58,7 @@ def load_clutter(name: str, request: Request) -> Source:
     if not is_grouped:
         return made
     groups = {split: Strata("digit", "group", digits.targets(split)) for split in made.sizes}
-    return dataclasses.replace(made, groups=groups)
+    return replace(made, groups=groups)
 
 
 def render(digits: NDArray, shown: NDArray, rng: np.random.Generator) -> NDArray:

@@ -23,6 +23,7 @@ from ensemble.data.source import Examples, Parts, Request, Shape, Source
 from ensemble.data.splitting import POOL, SPLITS, split_of
 from ensemble.data.tables import is_table
 from ensemble.errors import InputError
+from ensemble.pytrees import ByName
 from ensemble.storage.npz import map_array, read_arrays
 
 _NAMES = {
@@ -77,7 +78,7 @@ class Given(Parts):
             )
         return carved(check_arrays(self, "arrays"), "arrays", request)
 
-    def defaults(self, said: Mapping[str, Any]) -> dict[str, Any]:
+    def defaults(self, said: ByName) -> ByName:
         """Suggests values for keys that a program leaves out.
 
         They are those of `configs/images.py` where inputs are pictures, of `configs/tabular.py`
@@ -113,7 +114,7 @@ class Given(Parts):
         }
 
 
-def bundled(shape: Sequence[int], is_table: bool, variant: str = "") -> dict[str, Any]:
+def bundled(shape: Sequence[int], is_table: bool, variant: str = "") -> ByName:
     """Returns what a bundled configuration says for examples of a shape, beside the data.
 
     Args:
@@ -171,7 +172,7 @@ def recognise(data: Any, kind: str | None = None, target: str = "", name: str = 
     return Given(examples, has_tables, kind, class_names, weights)
 
 
-def _named(data: Any, what: str, target: str = "") -> Iterator[Any]:
+def _named(data, what: str, target: str = "") -> Iterator[Any]:
     """Yields splits, or `POOL`, keys of `own_arrays`, or `y`, and their arrays."""
     if is_table(data):
         if not target:
@@ -211,7 +212,7 @@ def _parted(key: str) -> tuple[str, str]:
     return (split_of(last), start) if split_of(last) else (POOL, key)
 
 
-def _kind(targets: Any, target: str, has_tables: bool) -> str:
+def _kind(targets, target: str, has_tables: bool) -> str:
     """Whether y holds `labels` of classes or `targets`, numbers."""
     if target:
         from ensemble.data.tables.columns import Column, kind_of_target  # Likewise.
@@ -226,7 +227,7 @@ def _kind(targets: Any, target: str, has_tables: bool) -> str:
     return "targets" if is_number and not are_classes(values) else "labels"
 
 
-def _of_batches(data: Any, what: str) -> Iterator[Any]:
+def _of_batches(data, what: str) -> Iterator[Any]:
     """Yields arrays that are joined from an iterable of pairs or mappings."""
     is_sequence = isinstance(data, Iterable) and not isinstance(data, str | bytes | np.ndarray)
     batches = [
@@ -246,7 +247,7 @@ def _of_batches(data: Any, what: str) -> Iterator[Any]:
     yield from _named(found, what)
 
 
-def _is_pair(values: Any) -> bool:
+def _is_pair(values) -> bool:
     return isinstance(values, tuple | list) and len(values) == 2
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,7 @@ def with_robust_scaling(dataset: Source) -> Source:
         else:
             found.append((column.mean(), 1 / deviation, 0))
     shift, scale, squash = np.array(found, np.float32).T.copy()
-    return dataclasses.replace(dataset, shift=shift, scale=scale, squash=squash)
+    return replace(dataset, shift=shift, scale=scale, squash=squash)
 
 
 def with_quantiles(dataset: Source) -> Source:
@@ -61,7 +61,7 @@ def with_quantiles(dataset: Source) -> Source:
     levels = np.linspace(0, 1, NUM_QUANTILES)
     # Values that are there: between those of a flag lies nothing.
     quantiles = np.quantile(np.asarray(seen), levels, axis=0, method="lower").T.astype(np.float32)
-    return dataclasses.replace(dataset, quantiles=quantiles)
+    return replace(dataset, quantiles=quantiles)
 
 
 def make_dataset(
@@ -136,10 +136,10 @@ def carved(given: Parts, name: str, request: Request) -> Source:
         part: Examples(x.read(x.rows) if getattr(x, "is_encoded", False) else x, targets)
         for part, (x, targets) in given.parts.items()
     }
-    splits, weights = carve(dataclasses.replace(given, parts=parts), name, request)
+    splits, weights = carve(replace(given, parts=parts), name, request)
     raw = Source(name, splits, given.class_names, train_weights=weights)
     shift, scale = own_arrays.shift_and_scale(raw)
-    return dataclasses.replace(raw, shift=shift, scale=scale)
+    return replace(raw, shift=shift, scale=scale)
 
 
 def refuse_arrays(name: str, request: Request) -> Source:

@@ -53,7 +53,7 @@ def load_diabetes(name: str, request: Request) -> Source:
     return dataset_from_arrays(joined, name, hold_out=False)
 
 
-def _read(name: str, **options: Any) -> NDArray:
+def _read(name: str, **options) -> NDArray:
     """Reads a table inside scikit-learn, whose import would add a second to the start of a run."""
     spec: Any = importlib.util.find_spec("sklearn")
     return np.loadtxt(Path(spec.origin).parent / "datasets" / "data" / name, **options)

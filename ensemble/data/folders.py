@@ -58,7 +58,7 @@ def pictures(files: Sequence[Path], size: Size | None) -> Stored:
     def read(rows: NDArray) -> NDArray:
         images = np.empty((len(rows), *example), np.uint8)
 
-        def decode(image: Any, i: int) -> None:
+        def decode(image, i: int) -> None:
             image.load()
             PIL.ImageOps.exif_transpose(image, in_place=True)
             upright = image if image.mode == target else image.convert(target)
@@ -159,7 +159,7 @@ def unlabelled(paths: Sequence[str], size: Size | None = None) -> tuple[list[str
     return names, pictures(files, size)
 
 
-def _header(image: Any, _: int) -> tuple[Size, str, str]:
+def _header(image, _: int) -> tuple[Size, str, str]:
     """Returns (height, width) upright, mode and path of an image that is not decoded."""
     # TIFF is turned as it is loaded; of others without such data Pillow would decode the pixels.
     may_be_turned = image.format != "TIFF" and not _EXIF.isdisjoint(image.info)
@@ -168,11 +168,11 @@ def _header(image: Any, _: int) -> tuple[Size, str, str]:
     return size, image.mode, _path(image.filename)
 
 
-def _read(files: Sequence[Path], function: Any) -> list[Any]:
+def _read(files: Sequence[Path], function) -> list[Any]:
     """Results of a function of an open image and its number; of other files what is wrong."""
     import PIL.Image  # Only where pictures are read.
 
-    def call(i: int) -> Any:
+    def call(i: int):
         file = files[i]
         try:
             if not file.is_file():  # A pipe would be waited for.

@@ -1,15 +1,14 @@
 """The form of images: their size, the order of their axes, and their channels."""
 
-import functools
-import logging
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ensemble.config.builtin import read_size
-from ensemble.errors import InputError
+from ensemble.errors import InputError, logger
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -112,14 +111,14 @@ def in_form(inputs: NDArray, shape: tuple[int, ...]) -> NDArray:
     return inputs
 
 
-@functools.cache  # Once is enough.
+@cache  # Once is enough.
 def warn_of_scale(largest: float) -> None:
     """Warns of inputs within 0..1 for a network of raw images of whole numbers.
 
     Args:
         largest: of the raw numbers.
     """
-    logging.getLogger("ensemble").warning(
+    logger.warning(
         "Inputs are floats within 0..1, but the ensemble learned raw images of whole numbers up to "
         "%g: give them as raw.",
         largest,

@@ -1,6 +1,5 @@
 """Labels as users have them, numbers, texts or one-hot rows, as classes 0..C-1 with names."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -8,6 +7,7 @@ from numpy.typing import NDArray
 
 from ensemble.errors import InputError, listed
 from ensemble.notes import note
+from ensemble.pytrees import ByName
 
 _FEW = 20  # Classes that may have fewer than two examples each.
 _CORRECT = "correct it, leave out what is not labelled, or call them targets to learn numbers"
@@ -51,7 +51,7 @@ def as_plain(values: Any, what: str) -> NDArray:
 
 
 def classes(
-    given: Mapping[str, Any], class_names: Any, name: str
+    given: ByName, class_names: Any, name: str
 ) -> tuple[dict[str, NDArray], tuple[str, ...]]:
     """Numbers the classes of labels.
 
@@ -110,7 +110,7 @@ def classes(
     return labels, tuple(names)
 
 
-def _as_one(values: Any, what: str) -> NDArray:
+def _as_one(values, what: str) -> NDArray:
     """Labels [N], of numbers or texts."""
     labels = as_plain(values, what)
     if labels.dtype.kind in "buifU" and labels.size:

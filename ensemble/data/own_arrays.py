@@ -15,12 +15,12 @@ brought to their type when they are read. Labels fit in memory.
 
 from __future__ import annotations
 
-import contextlib
 import csv
-import dataclasses
 import math
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,8 @@ from ensemble.data.splitting import POOL
 from ensemble.errors import InputError, in_one_line
 from ensemble.notes import note
 from ensemble.rounding import note_rounding
+from ensemble.storage.files import is_remote
 from ensemble.storage.memory import memory_bytes
-from ensemble.storage.paths import is_remote
 
 WEIGHTS = "sample_weight"
 
@@ -54,7 +54,7 @@ def local_path(path: str) -> Path:
     return Path(os.path.expanduser(path))  # An unknown user stays: there is no such file.
 
 
-@contextlib.contextmanager
+@contextmanager
 def reading(what: str) -> Iterator[None]:
     """Turns what readers of files raise into one line.
 
@@ -153,7 +153,7 @@ def check_arrays(given: Parts, name: str, stays_on_disk: bool = False) -> Parts:
             f"{name}: inputs of shape {shape} are taken for images [N, C, H, W], and turned to "
             "[N, H, W, C]; if axis 1 is their height, swap it with the width."
         )
-    return check_targets(dataclasses.replace(given, parts=parts), name)
+    return check_targets(replace(given, parts=parts), name)
 
 
 def check_targets(given: Parts, name: str) -> Parts:
@@ -192,10 +192,10 @@ def check_targets(given: Parts, name: str) -> Parts:
                 "out examples that are not to count"
             )
         weights = (weights / weights.mean()).astype(np.float32)
-    return dataclasses.replace(given, parts=parts, class_names=class_names, weights=weights)
+    return replace(given, parts=parts, class_names=class_names, weights=weights)
 
 
-def _numeric(values: Any, what: str) -> NDArray:
+def _numeric(values, what: str) -> NDArray:
     """Values as a real-valued array that is not empty.
 
     Raises:
@@ -211,7 +211,7 @@ def _numeric(values: Any, what: str) -> NDArray:
     return array
 
 
-def _check_numbers(values: Any, what: str) -> NDArray:
+def _check_numbers(values, what: str) -> NDArray:
     """Real-valued targets, float32 `[N]`, or several `[N, D]`."""
     targets = _numeric(values, what)
     if targets.ndim == 2 and targets.shape[1] == 1:

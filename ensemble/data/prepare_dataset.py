@@ -7,7 +7,6 @@ not prepared and TensorFlow is installed; run it by hand on a machine with a net
 """
 
 import argparse
-import logging
 import os
 import ssl
 import sys
@@ -15,10 +14,8 @@ import urllib.request
 from pathlib import Path
 
 from ensemble.data.tfds_sets import broken, data_directories, find_set, is_ready
-from ensemble.errors import InputError, in_one_line
+from ensemble.errors import InputError, in_one_line, logger
 from ensemble.storage.files import locked
-
-logger = logging.getLogger("ensemble")
 
 _CATALOG = "https://www.tensorflow.org/datasets/catalog"
 _PROBE_SECONDS = 8

@@ -6,14 +6,13 @@ inputs. `records.json` holds the shape and dtype of an example and the names of 
 has its name only once it is whole.
 """
 
-import contextlib
 import json
-import logging
 import secrets
 import shutil
-import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 from ensemble.data.own_arrays import WEIGHTS, local_path, max_data_bytes
 from ensemble.data.source import AnyStored, Examples, Parts, Request, Shape, Stored, Summary, slices
 from ensemble.data.splitting import POOL, SPLITS, digest_examples
-from ensemble.errors import CorruptDataError, InputError, in_one_line
+from ensemble.errors import CorruptDataError, InputError, in_one_line, logger
 from ensemble.storage.npz import read_arrays
 
 INDEX = "records.json"
@@ -31,15 +30,14 @@ _SUFFIX = ".array_record"
 _COLUMNS = ("targets", *Summary._fields)
 _READ = "readahead_buffer_size:0"  # For reading at random, as ArrayRecord's documentation has it.
 _WRITE = "group_size:1,uncompressed"  # Pixels hardly shrink, and unpacking takes half of the time.
-logger = logging.getLogger("ensemble")
 
 
-def _reader(file: Path, example: Shape, dtype: np.dtype) -> Any:
+def _reader(file: Path, example: Shape, dtype: np.dtype):
     """Returns a function that reads inputs [n, ...] of a file of records by indices [n]."""
     from array_record.python.array_record_module import ArrayRecordReader  # Only for records.
 
     reader = ArrayRecordReader(str(file), _READ)
-    lock = threading.Lock()  # A reader is of one thread at a time, and has own threads.
+    lock = Lock()  # A reader is of one thread at a time, and has own threads.
 
     def read(rows: NDArray) -> NDArray:
         try:
@@ -89,12 +87,12 @@ def given_records(name: str, request: Request) -> Parts:
             if not file.is_file():
                 raise ValueError(f"{file} is missing")
             read = _reader(file, example, dtype)
-            with contextlib.suppress(CorruptDataError):  # Whoever reads the record will name it.
+            with suppress(CorruptDataError):  # Whoever reads the record will name it.
                 if digest_examples(read(np.arange(1))) != known.digests[:1]:
                     raise ValueError(f"{file} is of another folder")
             inputs = Stored(np.arange(len(targets)), example, dtype, read, known)
             parts[part] = Examples(inputs, targets)
-    except (OSError, RuntimeError, ValueError, LookupError) as error:
+    except (OSError, RuntimeError, ValueError, LookupError, TypeError) as error:
         raise InputError(
             f"{name} is damaged or truncated ({in_one_line(error, 200)}); restore it, or write it "
             "again by ensemble convert"
@@ -181,7 +179,7 @@ def check_new(folder: Path) -> None:
         raise InputError(f"{folder} is there already; choose a new folder, or remove it")
 
 
-@contextlib.contextmanager
+@contextmanager
 def _new_folder(folder: Path) -> Iterator[Path]:
     """A folder beside its place, which comes there when all is written, and else goes away."""
     new = folder.with_name(f"{folder.name}.incomplete-{secrets.token_hex(4)}")

@@ -8,12 +8,12 @@ that its inputs do, so they are read in batches. What truly needs a whole split 
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import cached_property
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -44,7 +44,7 @@ class Examples(NamedTuple):
     targets: Array
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Parts:
     """Examples as they are given, before they are split.
 
@@ -87,7 +87,7 @@ class Strata(NamedTuple):
         return self._replace(values=self.values[rows])
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Source:
     """Data that members learn from and are scored on.
 
@@ -112,17 +112,17 @@ class Source:
     name: str
     splits: Mapping[str, Examples]
     class_names: tuple[str, ...] | None
-    _: dataclasses.KW_ONLY
+    _: KW_ONLY
     shift: Any = 0.0
     scale: Any = 1.0
     train_weights: Array | None = None
     squash: Array | None = None
     quantiles: Array | None = None
-    groups: Mapping[str, Strata] = dataclasses.field(default_factory=dict)
+    groups: Mapping[str, Strata] = field(default_factory=dict)
     table: TableForm | None = None
-    content: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    content: Mapping[str, str] = field(default_factory=dict)
 
-    @functools.cached_property
+    @cached_property
     def sizes(self) -> Mapping[str, int]:
         """Examples of each split."""
         return {name: len(split.targets) for name, split in self.splits.items()}
@@ -179,16 +179,16 @@ class Source:
         """Whether an example is an image (H, W, C)."""
         return len(self.input_shape) == 3
 
-    @functools.cached_property
+    @cached_property
     def fingerprint(self) -> str:
         """16 hex digits that change when any split's content, or the form of a table, does."""
         found = fingerprint(self, self.sizes)
         if self.table is None:
             return found
         whole = json.dumps([found, self.table.content, dict(self.content)])
-        return hashlib.blake2b(whole.encode(), digest_size=8).hexdigest()
+        return blake2b(whole.encode(), digest_size=8).hexdigest()
 
-    @functools.cached_property
+    @cached_property
     def test_fingerprint(self) -> str | None:
         """The same of the test split alone, whatever is made of its rows; None if there is none."""
         if self.table is None and "test" in self.sizes:
@@ -244,7 +244,7 @@ class Summary(NamedTuple):
     high: Array
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Stored:
     """Inputs [N, ...] on disk, which are read by a slice or by indices when they are used.
 
@@ -275,7 +275,7 @@ class Stored:
     def part(self, rows: Array | slice) -> Stored:
         """Some of the inputs."""
         known = self.known and Summary(*(column[rows] for column in self.known))
-        return dataclasses.replace(self, rows=self.rows[rows], known=known)
+        return replace(self, rows=self.rows[rows], known=known)
 
     def __getitem__(self, where: Any, /) -> Array:
         """Reads inputs by a slice or by indices of any shape."""
@@ -392,7 +392,7 @@ def check_same_data(
 
 def fingerprint(source: Source, splits: Iterable[str]) -> str:
     """16 hex digits that depend on the content of splits, wherever it lies."""
-    digest = hashlib.blake2b(digest_size=8)
+    digest = blake2b(digest_size=8)
 
     def update(values: Array) -> None:
         digest.update(np.ascontiguousarray(values).data)

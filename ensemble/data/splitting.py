@@ -5,9 +5,9 @@ and what is then said of new groups, or of the future, is too good. Equal inputs
 split. Copies are equal in inputs and target: in the rows of a shop, inputs repeat by nature.
 """
 
-import functools
-import hashlib
 from collections.abc import Callable, Sequence
+from functools import cache
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,7 @@ def digest_examples(inputs: AnyStored) -> NDArray:
         if block.dtype.kind == "f":
             block = block + 0  # -0 becomes 0.
         rows = np.ascontiguousarray(block).reshape(len(block), -1)
-        found = b"".join(hashlib.blake2b(row.data, digest_size=8).digest() for row in rows)
+        found = b"".join(blake2b(row.data, digest_size=8).digest() for row in rows)
         digests[here] = np.frombuffer(found, np.uint64)
     return digests
 
@@ -83,7 +83,7 @@ def carve(
         InputError: there are too few examples, groups or times to carve from.
     """
     parts = given.parts
-    digests = functools.cache(lambda part: digest(parts[part].inputs))
+    digests = cache(lambda part: digest(parts[part].inputs))
     source = POOL if POOL in parts else "train"
     every = slice(None)
     places: Any = {"train": (source, every)}
@@ -101,10 +101,7 @@ def carve(
             )
         sizes = [num_train, *[size] * len(absent)]
         if strata:
-            codes = np.unique(strata.values[inputs], return_inverse=True)[1]
-            if strata.groups is not None:
-                codes = in_random_order(codes, request.seed)
-            rows = cut(strata, codes, sizes)
+            _, rows = cut(strata.part(inputs), sizes, request.seed)
         else:
             labels = targets if targets.dtype.kind == "i" else np.zeros(len(targets), np.int32)
             rows = stratified_split(labels, sizes, request.seed)
@@ -156,25 +153,31 @@ def stratified_split(labels: NDArray, sizes: Sequence[int], seed: int) -> list[N
     return np.split(order, np.cumsum(sizes)[:-1])
 
 
-def in_random_order(codes: NDArray, seed: int) -> NDArray:
-    """Codes [N] from 0 without gaps, renamed at random."""
-    number = int(codes.max()) + 1
-    return seeded_generator(SPLIT_STREAM, seed).permutation(number)[codes]
-
-
-def cut(strata: Strata, codes: NDArray, sizes: Sequence[int]) -> list[NDArray]:
-    """The rows of each split: codes in order, consecutive ones to a split, none to two.
+def cut(
+    strata: Strata, sizes: Sequence[int], seed: int, latest_first: bool = False
+) -> tuple[NDArray, list[NDArray]]:
+    """Splits rows by whole groups, in random order, or by consecutive times.
 
     Args:
-        strata: what the codes stand for, for the message.
-        codes: [N], from 0 without gaps.
-        sizes: that the splits should have, the last one at the end.
+        strata: Groups or times of the rows, [N].
+        sizes: Sizes that the splits should have, the last one at the end.
+        seed: Seed of the order of groups.
+        latest_first: If True, the latest times are in the first split.
+
+    Returns:
+        Codes of the groups or times, [N], from 0 without gaps; and the rows of each split, with
+        consecutive codes.
 
     Raises:
-        InputError: there are fewer codes than splits.
+        InputError: There are fewer groups or times than splits.
     """
+    codes = np.unique(strata.values, return_inverse=True)[1]
+    end = int(codes.max()) + 1
+    if strata.groups is not None:
+        codes = seeded_generator(SPLIT_STREAM, seed).permutation(end)[codes]
+    elif latest_first:
+        codes = codes.max() - codes
     counts = np.bincount(codes)
-    end = len(counts)
     if end < len(sizes):
         raise InputError(
             f"column {strata.column!r} has {end} {strata.kind}s, too few for "
@@ -190,7 +193,7 @@ def cut(strata: Strata, codes: NDArray, sizes: Sequence[int]) -> list[NDArray]:
             num_rows += counts[begin]
         split[begin:end] = k
         end = begin
-    return [np.flatnonzero(split[codes] == k) for k in range(len(sizes))]
+    return codes, [np.flatnonzero(split[codes] == k) for k in range(len(sizes))]
 
 
 def keep_together(parts: list[NDArray], digests: NDArray) -> list[NDArray]:

@@ -8,18 +8,17 @@ other, `tfds:NAME` or `tfds:NAME/CONFIG`, has its own splits `train`, `validatio
 there is not is carved from `train` as for own data.
 """
 
-import collections
 import concurrent.futures
-import contextlib
-import functools
 import importlib.util
 import json
-import logging
 import os
 import re
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from ensemble.data.image_form import Size, other_size, resize_and_crop
 from ensemble.data.own_arrays import check_size, local_path
 from ensemble.data.source import Examples, Parts, Request, Source, Stored
 from ensemble.data.splitting import SPLITS
-from ensemble.errors import CorruptDataError, InputError, in_one_line
+from ensemble.errors import CorruptDataError, InputError, in_one_line, logger
 from ensemble.notes import note
 
 _PREPARE = "ensemble.data.prepare_dataset"
@@ -39,7 +38,6 @@ _AT_ONCE = 4096  # Records.
 _FEATURES = "tensorflow_datasets.core.features."
 _HELD_OUT = {"mnist": 5_000, "fashion_mnist": 5_000, "kmnist": 5_000, "cifar10": 2_500}
 """Examples for validation, and as many for calibration: the last of TFDS's training split."""
-logger = logging.getLogger("ensemble")
 
 
 def data_directories(data_dir: str | None) -> list[Path]:
@@ -88,7 +86,7 @@ def is_ready(directory: Path) -> bool:
             for one in info["splits"]
             for k in range(len(one.get("shardLengths", ())))
         ]
-    except (OSError, ValueError, LookupError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         what = f"dataset_info.json cannot be read ({in_one_line(error)})"
         raise broken(directory, what) from error
 
@@ -222,12 +220,12 @@ def _classes(text: str) -> list[str]:
     """The names of Python classes in `features.json`, in any form that TFDS reads."""
     found = []
 
-    def look(node: Any) -> Any:
+    def look(node):
         for key, value in node.items():
             if isinstance(value, str):
                 if key in ("pythonClassName", "python_class_name", "type"):
                     found.append(value)
-                with contextlib.suppress(ValueError):  # Some have a text that is JSON again.
+                with suppress(ValueError):  # Some have a text that is JSON again.
                     json.loads(value, object_hook=look)
         return node
 
@@ -281,7 +279,7 @@ def _read_split(
             labels[row] = label
             yield content
 
-    decode = functools.partial(_decode, is_grey=channels == 1, size=size)
+    decode = partial(_decode, is_grey=channels == 1, size=size)
     is_any_size = size is not None or None in sides
     if size is None and None in sides:
         first = decode(next(encoded([0])))
@@ -311,7 +309,7 @@ def _read_split(
     if in_memory:
         check_size([images], str(prepared.directory))
         return Examples(read(every), labels)
-    collections.deque(encoded(range(len(labels))), 0)  # Only their labels are kept.
+    deque(encoded(range(len(labels))), 0)  # Only their labels are kept.
     return Examples(images, labels)
 
 

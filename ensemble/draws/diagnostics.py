@@ -6,17 +6,17 @@ module alone knows that there are two generations of ArviZ: 0.2x, the last one f
 is first needed.
 """
 
-import functools
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
-from ensemble.draws.store import LOG_PROB
+from ensemble.draws.store import LOG_PROB, Arrays
 from ensemble.storage.files import write_file
 
 MIN_DRAWS = 4
@@ -102,7 +102,7 @@ class Diagnostics(NamedTuple):
     scalars: dict[str, ScalarDiagnostics]
 
 
-def summarise(scalars: Mapping[str, NDArray]) -> Diagnostics:
+def summarise(scalars: Arrays) -> Diagnostics:
     """Diagnoses the draws after the warm-up.
 
     Args:
@@ -112,7 +112,7 @@ def summarise(scalars: Mapping[str, NDArray]) -> Diagnostics:
         The diagnostics.
     """
     varying = {
-        name: _diagnose(np.float64(values))
+        name: _diagnose(np.asarray(values, np.float64))
         for name, values in scalars.items()
         if values.shape[1] < MIN_DRAWS or np.any(values != values.flat[0])
     }
@@ -124,7 +124,7 @@ def summarise(scalars: Mapping[str, NDArray]) -> Diagnostics:
     return Diagnostics(rhat, [*varying, None][place], bulk, tail, num_constant, varying)
 
 
-def judge_chains(rhat: float, *ess: float) -> str:
+def judge_chains(rhat: float, *ess: float | None) -> str:
     """Judges chains: `AGREE`, `DISAGREE` or `TOO_FEW`.
 
     Args:
@@ -186,7 +186,7 @@ def split_rhat(values: NDArray) -> float:
     return _number(import_arviz().rhat(values)) if values.shape[1] >= MIN_DRAWS else math.nan
 
 
-def modes_apart(scalars: Mapping[str, NDArray]) -> tuple[str | None, int | None]:
+def modes_apart(scalars: Arrays) -> tuple[str | None, int | None]:
     """Finds a scalar whose values lie apart between chains that each stay where they are.
 
     Args:
@@ -250,7 +250,7 @@ def error_of_draws(log_probs: NDArray, ess: float) -> PredictiveError:
 
 
 def predictive_section(
-    scalars: Mapping[str, NDArray], found: Diagnostics, predicting: Sequence[int] | NDArray
+    scalars: Arrays, found: Diagnostics, predicting: Sequence[int] | NDArray
 ) -> dict | None:
     """Returns entries of a report for the predictions of chains at fixed examples.
 
@@ -366,7 +366,7 @@ def to_dataset(arrays: Mapping, draws: NDArray | None):
     return dataset if draws is None else dataset.assign_coords(draw=draws)
 
 
-def sample_stats(draw_info: Mapping[str, NDArray], draws: NDArray):
+def sample_stats(draw_info: Arrays, draws: NDArray):
     """The group `sample_stats` of ArviZ, from fields [C, T] of `DrawInfo`; draws: their numbers."""
     stats = {SAMPLE_STATS.get(name, name): values for name, values in draw_info.items()}
     dataset = to_dataset(stats, draws)
@@ -398,7 +398,7 @@ def _is_old() -> bool:
     return import_arviz().__version__.startswith("0.")
 
 
-@functools.cache
+@cache
 def import_arviz():
     """Imports ArviZ without the notice that 0.2x gives once a day."""
     with warnings.catch_warnings():

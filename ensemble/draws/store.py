@@ -1,18 +1,18 @@
 """The draws of a run on disk: `draws/FIRST.npz`, appended in whole chunks, read with care."""
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import jax
 import numpy as np
-from etils import epath
+from etils.epath import Path
 from flax.traverse_util import flatten_dict, unflatten_dict
 from numpy.typing import NDArray
 
 from ensemble import pytrees
 from ensemble.errors import InputError
-from ensemble.storage.files import make_folder, write_file
+from ensemble.storage.files import Content, make_folder, write_file
 from ensemble.storage.manifest import Manifest, damaged
 
 _JOINED = "joined.npz"
@@ -39,10 +39,10 @@ class Draws:
         directory: Local or remote directory, which the first `append` creates.
     """
 
-    def __init__(self, directory: epath.Path):
+    def __init__(self, directory: Path):
         self.directory = directory
         self._manifest = Manifest(directory.parent)
-        self._known: dict[epath.Path, Arrays] | None = None
+        self._known: dict[Path, Arrays] | None = None
 
     @property
     def end(self) -> int:
@@ -163,7 +163,7 @@ class Draws:
         places = np.arange(1, int(len(kept) / spacing) + 1) * spacing
         return kept[places.astype(int) - 1]
 
-    @functools.cached_property
+    @cached_property
     def _num_that_fit(self):
         """Draws of all chains whose positions take no more than `MAX_BYTES`, from 1."""
         one = self.positions(self.kept[:1])[0]
@@ -193,25 +193,25 @@ class Draws:
                 parts.append(pytrees.at(arrays, np.s_[:, chosen]))
         return unflatten_dict(_joined("positions/", parts), sep="/"), numbers
 
-    def _path(self, first: int) -> str:
+    def _path(self, first: int) -> Path:
         return self.directory / f"{first:09d}.npz"
 
-    def _files(self) -> list[epath.Path]:
+    def _files(self) -> list[Path]:
         found = self.directory.glob("*.npz") if self.directory.exists() else ()
         return sorted(path for path in found if path.stem.isdigit())
 
-    def _chunks(self) -> dict[epath.Path, Arrays]:
+    def _chunks(self) -> dict[Path, Arrays]:
         if self._known is None:
             self._known = self._read_chunks()
         return self._known
 
-    def _read_chunks(self, end: int | None = None) -> dict[epath.Path, Arrays]:
+    def _read_chunks(self, end: int | None = None) -> dict[Path, Arrays]:
         """Reads all but the positions of the files that follow each other from draw 0.
 
         Args:
             end: Number of a draw from which on files are left alone; None: read all files.
         """
-        chunks = {}
+        chunks: dict = {}
         for path in self._files():
             first = int(path.stem)
             if first == end:
@@ -228,7 +228,7 @@ class Draws:
         return chunks
 
 
-def _end(chunks: Mapping[epath.Path, Arrays]) -> int:
+def _end(chunks: Mapping[Path, Arrays]) -> int:
     return max((int(one["range"][1]) for one in chunks.values()), default=0)
 
 
@@ -241,7 +241,7 @@ def _joined(prefix: str, parts: Sequence[Arrays]) -> Arrays:
     }
 
 
-def _packed(arrays: Arrays) -> bytes:
+def _packed(arrays: dict) -> Content:
     """Returns the content of a file, uncompressed: draws are mostly noise."""
     return lambda file: np.savez(file, **arrays)
 
@@ -256,7 +256,7 @@ def is_diagnostic(name: str) -> bool:
     return not name.startswith((LOG_PROB, VALUE))
 
 
-def tracked_scalars(scalars: Mapping[str, NDArray]) -> Arrays:
+def tracked_scalars(scalars: Arrays) -> Arrays:
     """Returns the scalars whose convergence counts."""
     return {
         name.removeprefix(VALUE): values

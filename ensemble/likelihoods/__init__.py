@@ -44,7 +44,7 @@ def from_dict(name: str, description: Mapping[str, Any]) -> Any:
     return named(name).from_dict(description)
 
 
-def _several(each: Sequence[Any]) -> Any:
+def _several(each: Sequence[Any]):
     from ensemble.likelihoods.several import SeveralLikelihood  # Most data have one target.
 
     return SeveralLikelihood(each)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -16,6 +15,7 @@ from ensemble import pytrees
 from ensemble.errors import InputError
 from ensemble.likelihoods.likelihood import Likelihood, Params
 from ensemble.likelihoods.predictive import Array, Arrays, Predictive, namespace
+from ensemble.pytrees import ByName
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -133,7 +133,7 @@ class Classes(Predictive):
 
     def scaled(self, factor: float) -> Classes:
         """The same at a temperature, times that which it has."""
-        found = dataclasses.replace(self, temperature=self.temperature * factor)
+        found = replace(self, temperature=self.temperature * factor)
         found.__dict__["mixture"] = self.mixture  # Whoever fits a temperature tries many.
         return found
 
@@ -198,10 +198,10 @@ class ClassLikelihood(Likelihood):
         return cls(class_names)
 
     @classmethod
-    def from_dict(cls, description: Mapping[str, Any]) -> Self:
+    def from_dict(cls, description: ByName) -> Self:
         return cls(description["class_names"], description.get("class_weights"))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> ByName:
         found = {"num_classes": self.num_classes, "class_names": list(self.class_names)}
         weights = self.class_weights
         return found if weights is None else {**found, "class_weights": list(weights)}

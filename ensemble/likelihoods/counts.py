@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,7 @@ class Counts(Numbers):
         number = int(np.clip((high - low).max(initial=1), 1, _MOST_STEPS))
         cuts = np.linspace(low, high, number + 1).round()
         cuts = np.sort(np.concatenate([cuts, inside[None]]), axis=0)
-        for start, end in itertools.pairwise(cuts):
+        for start, end in pairwise(cuts):
             some = np.flatnonzero(end > start)
             middle = ((start + end - 1) / 2)[some]
             # Of an even number of counts both middle ones: the lower one alone would be biased.

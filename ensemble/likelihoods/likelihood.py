@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from ensemble.likelihoods.predictive import Array, Arrays, Predictive
+from ensemble.pytrees import ByName
 
 Params = Mapping[str, Any]
 """The likelihood's own parameters, of `Likelihood.init`."""
@@ -78,11 +79,11 @@ class Likelihood:
         """
 
     @classmethod
-    def from_dict(cls, description: Mapping[str, Any]) -> Self:
+    def from_dict(cls, description: ByName) -> Self:
         """The inverse of `to_dict`; other entries are ignored."""
         raise NotImplementedError
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> ByName:
         """Returns what a program that predicts must know of the targets, JSON-ready."""
         raise NotImplementedError
 

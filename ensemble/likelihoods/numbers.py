@@ -6,10 +6,9 @@ root of the mixture's CDF, the CRPS an integral of it.
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -22,6 +21,7 @@ from ensemble.errors import InputError
 from ensemble.likelihoods import families
 from ensemble.likelihoods.likelihood import Likelihood, Params
 from ensemble.likelihoods.predictive import Array, Arrays, Predictive
+from ensemble.pytrees import ByName
 
 LEVELS = (0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975)
 """Quantiles of `columns`."""
@@ -142,14 +142,14 @@ class Numbers(Ranges):
     def _roots(self, levels: Array) -> Array:
         """Solves CDF = level [Q, N] by halving brackets of Cantelli's inequality."""
         if self.family.of_log is not None:
-            logs = dataclasses.replace(self, family=self.family.of_log)._roots(levels)
+            logs = replace(self, family=self.family.of_log)._roots(levels)
             return self.xp.exp(logs.clip(-80, 80))
         xp = self.xp
         exact = 1e-12 if xp is np else 1e-7
         odds = xp.asarray(np.sqrt(levels / (1 - levels))[:, None], self.mean.dtype)
         level = xp.asarray(levels[:, None], self.mean.dtype)
 
-        def halve(_: Any, ends: Any) -> Any:
+        def halve(_, ends):
             low, high = ends
             middle = (low + high) / 2
             beyond = self.cdf(middle) - level
@@ -205,7 +205,7 @@ class Numbers(Ranges):
         """The mixture, wider by a factor about its mean."""
         law = (self.family.of_log or self.family)(self.values)
         centre = self.average(law.moments()[0])
-        return dataclasses.replace(self, arrays=law.widened(centre, factor))
+        return replace(self, arrays=law.widened(centre, factor))
 
     def columns(self) -> Arrays:
         names = ("mean", "std", "aleatoric_std", "epistemic_std")
@@ -289,11 +289,11 @@ class NumberLikelihood(Likelihood):
         return cls(*cls.standardisation(targets), **settings)
 
     @classmethod
-    def from_dict(cls, description: Mapping[str, Any]) -> Self:
+    def from_dict(cls, description: ByName) -> Self:
         own = {name: description[name] for name in cls.settings}
         return cls(description["target_shift"], description["target_scale"], **own)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> ByName:
         own = {name: getattr(self, name) for name in self.settings}
         return {"target_shift": self.shift, "target_scale": self.scale, **own}
 

@@ -8,9 +8,8 @@ written once.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -22,6 +21,7 @@ import scipy.special
 
 from ensemble import pytrees
 from ensemble.errors import plural, shown
+from ensemble.pytrees import ByName
 
 Array = Any
 """[...] of NumPy or of JAX."""
@@ -60,7 +60,7 @@ class Predictive:
     arrays: Arrays
     member_of: Array | None = None
     weights: Array | None = None
-    answered: Array | None = dataclasses.field(default=None, kw_only=True)
+    answered: Array | None = field(default=None, kw_only=True)
 
     @property
     def xp(self) -> Any:
@@ -122,7 +122,7 @@ class Predictive:
         weights = self.weights
         if weights is not None:
             weights = weights[chosen] / weights[chosen].sum()
-        return dataclasses.replace(
+        return replace(
             self,
             arrays=pytrees.at(self.arrays, where),
             member_of=np.searchsorted(chosen, self.members_of[where]),
@@ -143,7 +143,7 @@ class Predictive:
 
     def rows(self, where: Any) -> Self:
         """The predictions of some rows: a mask [N], a slice, or positions."""
-        return dataclasses.replace(
+        return replace(
             self,
             arrays=pytrees.at(self.arrays, np.s_[:, where]),
             answered=pytrees.at(self.answered, where),
@@ -216,7 +216,7 @@ class Predictive:
 
     def abstaining(self, threshold: float) -> Self:
         """The same predictions, of which those with a `doubt` below a threshold are accepted."""
-        return dataclasses.replace(self, answered=self.doubt() < threshold)
+        return replace(self, answered=self.doubt() < threshold)
 
     @property
     def accepted(self) -> Array:
@@ -258,7 +258,7 @@ class Predictive:
 # classes: none of them steers a terminal.
 
 
-def short(p: Any) -> dict[str, Any]:
+def short(p: Any) -> ByName:
     """The columns [N] that a table shows: of many classes the largest probability alone, and of a
     distribution's quantiles the ends of its 90% interval."""
     flat = p.flat_columns()
@@ -272,11 +272,11 @@ def short(p: Any) -> dict[str, Any]:
     return {name: one for name, one in flat.items() if name not in hidden}
 
 
-def as_text(columns: Mapping[str, Any]) -> str:
+def as_text(columns: ByName) -> str:
     """An aligned table of columns [N] by their titles."""
     import pandas as pd  # Slow: of tables alone.
 
-    def cell(one: Any) -> Any:
+    def cell(one):
         return shown(one) if isinstance(one, str) else one
 
     frame = pd.DataFrame(columns).map(cell).rename(columns=cell)

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from ensemble import pytrees
 from ensemble.likelihoods.likelihood import Likelihood, Params
 from ensemble.likelihoods.predictive import Array, Arrays, Predictive, namespace
+from ensemble.pytrees import ByName
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,7 +44,7 @@ class Several(Predictive):
         ]
         return [replace(one, answered=self.answered) for one in found]
 
-    def _of(self, name: str, *arguments: Any) -> Array:
+    def _of(self, name: str, *arguments) -> Array:
         """A property, or what a method returns, of all targets: [N, D, ...]."""
         found = [getattr(one, name) for one in self.targets]
         return _stacked([one(*arguments) if callable(one) else one for one in found], 1)
@@ -115,7 +116,11 @@ class SeveralLikelihood(Likelihood):
         for name in ("name", "loss", "progress", "has_density", "can_be_tempered", "tempered"):
             setattr(self, name, getattr(likelihoods[0], name))
 
-    def to_dict(self) -> dict[str, Any]:
+    def check_targets(self, targets: Array, split: str) -> None:  # type: ignore[override]
+        for one, own in zip(self.likelihoods, targets.T, strict=True):
+            one.check_targets(own, split)
+
+    def to_dict(self) -> ByName:
         return {"targets": [one.to_dict() for one in self.likelihoods]}
 
     def init(self, rng_key: Array) -> Arrays:
@@ -136,6 +141,6 @@ class SeveralLikelihood(Likelihood):
         return _stacked(found, outputs.ndim - 1)
 
 
-def _stacked(each: Sequence[Any], axis: int) -> Any:
+def _stacked(each: Sequence[Any], axis: int):
     """Stacks arrays, or trees of them, one of each target."""
     return jax.tree.map(lambda *leaves: namespace(*leaves)[0].stack(leaves, axis), *each)

@@ -14,6 +14,7 @@ from blackjax.mcmc.adjusted_mclmc import adjusted_mclmc_proposal
 from blackjax.mcmc.hmc import HMCState
 from blackjax.mcmc.integrators import IntegratorState, isokinetic_mclachlan
 from blackjax.util import generate_unit_vector
+from jax import Array, random
 
 from ensemble import pytrees
 from ensemble.methods.kernels import (
@@ -46,15 +47,17 @@ def make(settings: Settings, logdensity_fn: LogDensityFn, *_) -> Sampler:
         if not settings.num_warmup:
             return state
         # Far from the density nothing would be accepted: at -1e9 nats, float32 rounds by 64.
-        key_momentum, key_steps = jax.random.split(jax.random.fold_in(rng_key, TUNING))
+        key_momentum, key_steps = random.split(random.fold_in(rng_key, TUNING))
         moving = _with_direction(key_momentum, state)
         found = _descend(key_steps, moving, settings.step_size, logdensity_fn)
         return HMCState(found.position, *found[2:])
 
     def transition(rng_key, before, step_size, inverse_mass, t):
-        mean = settings.num_leapfrog_steps
-        if settings.mass == "diagonal":
-            mean = jnp.minimum(_QUARTER_TURN * inverse_mass.size**0.5 / step_size, MAX_STEPS)
+        mean = (
+            jnp.minimum(_QUARTER_TURN * inverse_mass.size**0.5 / step_size, MAX_STEPS)
+            if settings.mass == "diagonal"
+            else settings.num_leapfrog_steps
+        )
         number = num_steps(settings, t, mean)
         one_step = isokinetic_mclachlan(logdensity_fn, inverse_mass)
         propose = adjusted_mclmc_proposal(
@@ -65,7 +68,7 @@ def make(settings: Settings, logdensity_fn: LogDensityFn, *_) -> Sampler:
             MAX_ENERGY_ERROR,
             sample_proposal=_accept_or_reject,
         )
-        key_momentum, key_accept = jax.random.split(rng_key)
+        key_momentum, key_accept = random.split(rng_key)
         moved, info, error = propose(key_accept, _with_direction(key_momentum, before))
         state = HMCState(moved.position, *moved[2:])
         drawn = draw_info(state, info, error, step_size)
@@ -74,7 +77,7 @@ def make(settings: Settings, logdensity_fn: LogDensityFn, *_) -> Sampler:
     return windowed(settings, start, transition)
 
 
-def _descend(rng_key: jax.Array, state, step_size: float, logdensity_fn: LogDensityFn):
+def _descend(rng_key: Array, state, step_size: float, logdensity_fn: LogDensityFn):
     """Leads a chain to where the density is, by the dynamics without noise.
 
     Each step must raise the log density or keep the energy. The next one is half as long again
@@ -91,7 +94,7 @@ def _descend(rng_key: jax.Array, state, step_size: float, logdensity_fn: LogDens
 
     def try_step(i, carry):
         state, step_size = carry
-        key_step = jax.random.fold_in(rng_key, i)
+        key_step = random.fold_in(rng_key, i)
         new, info = kernel(key_step, state, logdensity_fn, jnp.ones(size), jnp.inf, step_size)
         keeps_energy = jnp.abs(info.energy_change) < _DESCENT_ERROR * size
         is_taken = info.nonans & ((new.logdensity > state.logdensity) | keeps_energy)
@@ -102,16 +105,16 @@ def _descend(rng_key: jax.Array, state, step_size: float, logdensity_fn: LogDens
     return jax.lax.fori_loop(0, jnp.int32(_DESCENT_STEPS), try_step, begin)[0]
 
 
-def _with_direction(rng_key: jax.Array, state: HMCState) -> IntegratorState:
+def _with_direction(rng_key: Array, state: HMCState) -> IntegratorState:
     """Returns a state that moves into a new direction."""
     return IntegratorState(state[0], generate_unit_vector(rng_key, state[0]), *state[1:])
 
 
 def _accept_or_reject(
-    rng_key: jax.Array, log_acceptance: jax.Array, old, new
-) -> tuple[Any, tuple[jax.Array, jax.Array, jax.Array]]:
+    rng_key: Array, log_acceptance: Array, old, new
+) -> tuple[Any, tuple[Array, Array, Array]]:
     """Applies the rule of Metropolis and Hastings; BlackJAX's hides the energy error."""
     acceptance_rate = jnp.exp(jnp.minimum(log_acceptance, 0))
-    is_accepted = jax.random.bernoulli(rng_key, acceptance_rate)
+    is_accepted = random.bernoulli(rng_key, acceptance_rate)
     state = pytrees.where(is_accepted, new, old)
     return state, (is_accepted, acceptance_rate, -log_acceptance)

@@ -17,14 +17,15 @@ variables of K networks like any other.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import zlib
 from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array, random
 
 from ensemble import pytrees
 from ensemble.config import Config
@@ -50,7 +51,7 @@ _AXES = {ROWS: -2, COLUMNS: -1}
 _NETWORKS, _FACTORS = 2**32 - 4, 2**32 - 3  # What a member's key is folded with to start these.
 
 
-def create(config: Config, task) -> Method:
+def create(config: Config, task: Supervised) -> Method:
     """Makes the method of a configuration; packed ensembles have no adapters, and share nothing."""
     learned = SharedWeights.of(task, config.num_estimators, config.get("adapters", ALL))
     return training.create(config, task, create_descent, learned=learned)
@@ -88,14 +89,14 @@ class SharedWeights(Supervised):
         fields = {one.name: getattr(task, one.name) for one in dataclasses.fields(Supervised)}
         return cls(**fields, num_estimators=num_estimators, adapters=adapters)
 
-    @functools.cached_property
+    @cached_property
     def _layers(self) -> tuple[list[str], set[str]]:
         """Paths of the kernels of dense layers, in their order, and of the arrays of the last.
 
         Raises:
             InputError: The network lacks the first and last dense layer that the adapters are of.
         """
-        params = jax.eval_shape(super().init_variables, jax.random.key(0))["params"]
+        params = jax.eval_shape(super().init_variables, random.key(0))["params"]
         leaves = [(path_name(path), leaf) for path, leaf in jax.tree.leaves_with_path(params)]
         kernels = [name for name, leaf in leaves if name.endswith("kernel") and leaf.ndim == 2]
         ends = {*map(path_name, (self.output_layer or {}).values())}
@@ -106,7 +107,7 @@ class SharedWeights(Supervised):
             )
         return kernels, ends
 
-    def _factors(self, path: str, num_axes: int):
+    def _factors(self, path: str, num_axes: int) -> dict[str, bool] | None:
         """The factors of a leaf, by its path in `params` and its axes; None: it is not shared.
 
         Returns:
@@ -126,10 +127,10 @@ class SharedWeights(Supervised):
 
     # Parameters.
 
-    def init_variables(self, rng_key: jax.Array) -> Variables:
+    def init_variables(self, rng_key: Array) -> Variables:
         """Starts the variables of a member: those of K networks, the first one's where shared."""
-        key_factors = jax.random.fold_in(rng_key, _FACTORS)
-        key_networks = jax.random.fold_in(rng_key, _NETWORKS)
+        key_factors = random.fold_in(rng_key, _FACTORS)
+        key_networks = random.fold_in(rng_key, _NETWORKS)
         keys = pytrees.keys_of(key_networks, jnp.arange(self.num_estimators))
         each = jax.vmap(super().init_variables)(keys)
 
@@ -141,14 +142,14 @@ class SharedWeights(Supervised):
             found = {SHARED: leaves[0]}
             for part, is_random in factors.items():
                 shape = (self.num_estimators, leaves.shape[_AXES[part]])
-                key = jax.random.fold_in(key_factors, zlib.crc32(f"{name}/{part}".encode()))
-                signs = jax.random.rademacher(key, shape, leaves.dtype)
+                key = random.fold_in(key_factors, zlib.crc32(f"{name}/{part}".encode()))
+                signs = random.rademacher(key, shape, leaves.dtype)
                 found[part] = signs if is_random else jnp.ones_like(signs)
             return found
 
         return {**each, "params": jax.tree.map_with_path(start, each["params"])}
 
-    def log_prior(self, params) -> jax.Array:
+    def log_prior(self, params) -> Array:
         """Returns the mean over estimators of log p(params) up to a constant, nats."""
         of_one = super().log_prior
         if not self.priors:
@@ -160,11 +161,11 @@ class SharedWeights(Supervised):
     def log_likelihood(
         self,
         variables: Variables,
-        inputs: jax.Array,
-        targets: jax.Array,
+        inputs: Array,
+        targets: Array,
         train: bool = False,
-        rng_key: jax.Array | None = None,
-    ) -> tuple[jax.Array, Aux]:
+        rng_key: Array | None = None,
+    ) -> tuple[Array, Aux]:
         """The mean over a member's estimators of log p(target | input, estimator).
 
         Args:
@@ -180,16 +181,14 @@ class SharedWeights(Supervised):
         of_one = super().log_likelihood
 
         def one(variables, k):
-            key = None if rng_key is None else jax.random.fold_in(rng_key, k)
+            key = None if rng_key is None else random.fold_in(rng_key, k)
             log_prob, aux = of_one(variables, inputs, targets, train, key)
             return log_prob, aux.predicted, aux.state
 
         log_probs, predicted, state = self._of_each(one, variables)
         return jnp.mean(log_probs, axis=0), Aux(_examples_first(predicted), state)
 
-    def predict(
-        self, variables: Variables, inputs: jax.Array, rng_key: jax.Array | None = None
-    ) -> Arrays:
+    def predict(self, variables: Variables, inputs: Array, rng_key: Array | None = None) -> Arrays:
         """Predictions [B, K, ...] by the estimators of one member for raw inputs [B, ...]."""
         of_one = super().predict
         return _examples_first(self._of_each(lambda each, k: of_one(each, inputs), variables))
@@ -233,8 +232,8 @@ class SharedWeights(Supervised):
         return jax.lax.map(lambda one: each(*one), (own, numbers))
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _with_gradient_times(factor: int, leaf: jax.Array) -> jax.Array:
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _with_gradient_times(factor: int, leaf: Array) -> Array:
     return leaf
 
 
@@ -275,6 +274,6 @@ def _is_folded(node) -> bool:
     return isinstance(node, Mapping) and any(hasattr(one, "ndim") for one in node.values())
 
 
-def _examples_first(predicted: dict[str, jax.Array]) -> dict[str, jax.Array]:
+def _examples_first(predicted: Arrays) -> Arrays:
     """Predictions [B, K, ...], from [K, B, ...]."""
     return {name: jnp.swapaxes(one, 0, 1) for name, one in predicted.items()}

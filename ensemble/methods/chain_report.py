@@ -1,29 +1,37 @@
 """Reports of runs of chains: convergence on the way, the posterior in the end."""
 
-import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any, ClassVar
 
 import numpy as np
+from flax.traverse_util import flatten_dict
 
 from ensemble import pytrees
 from ensemble.config import trait
-from ensemble.draws.diagnostics import ERROR, MIN_ESS, Diagnostics, summarise
-from ensemble.draws.store import LOG_DENSITY, tracked_examples, tracked_scalars
+from ensemble.draws import diagnostics
+from ensemble.draws.diagnostics import (
+    AGREE,
+    DISAGREE,
+    ERROR,
+    MIN_ESS,
+    Diagnostics,
+    judge_chains,
+    modes_apart,
+    predictive_section,
+    summarise,
+)
+from ensemble.draws.store import LOG_DENSITY, LOG_PROB, tracked_examples, tracked_scalars
 from ensemble.likelihoods.predictive import Array
 from ensemble.methods.start import find_map
-from ensemble.report.posterior import (
-    convergence_scalars,
-    convergence_section,
-    posterior_section,
-    write_posterior,
-)
+from ensemble.pytrees import ByName
+from ensemble.report import charts, plots
 from ensemble.run.results import REPORTED_SPLITS
 from ensemble.runtime.algorithm import Status
 from ensemble.runtime.devices import fetch
 from ensemble.runtime.loading import fitted_draws
 from ensemble.runtime.loop import Period
-from ensemble.runtime.method import KeptReport
+from ensemble.runtime.method import KeptReport, Scalars
 from ensemble.sharding import processes
 from ensemble.task import Modelled
 from ensemble.tasks.supervised import Supervised
@@ -36,6 +44,49 @@ _TITLES = {
     ERROR: "predictive error",
 }
 """Titles in a line of the log by tag, in addition to means over chains."""
+
+
+def convergence_section(
+    counted, found: Diagnostics, config, traced: Sequence[str] = (), predicting=()
+) -> dict:
+    """Entries of the report's `posterior` for chains whatever moves them.
+
+    Args:
+        counted: Scalars [C, T] of the draws that count, of the live chains.
+        found: Diagnostics of those whose convergence counts.
+        config: Configuration of the run.
+        traced: Scores of single draws that are among the scalars, by `Likelihood.traced`.
+        predicting: Places of the draws that predict among those that count.
+
+    Returns:
+        `converged`, whether no chain is left out, all agree by `judge_chains`, and no draw
+        diverged; R-hat, ESS and the scalars that have the worst. `monte_carlo` has mean, its
+        standard error (MCSE) and 95% interval of the log density, and of scores of single draws;
+        no interval where it is not known. Where chains do not agree because each stays in a mode
+        of its own, `modes` is their number, and `modes_scalar` the name of the first scalar that
+        shows it; else None. `predictive` is of `predictive_section`, where there are predictions.
+    """
+    ess = found.ess_bulk_min, found.ess_tail_min
+    verdict = judge_chains(found.rhat_max, *ess)
+    is_whole = len(counted[LOG_DENSITY]) == config.num_chains
+    has_diverged = bool(np.any(counted.get("is_divergent", False)))
+    summaries = summarise({name: counted[name] for name in (LOG_DENSITY, *traced)})
+    disagree = tracked_scalars(counted) if verdict == DISAGREE else {}
+    scalar, modes = modes_apart(disagree)
+    return {
+        "converged": verdict == AGREE and is_whole and not has_diverged,
+        **pytrees.without(found._asdict(), "scalars"),
+        "num_scalars": len(found.scalars),
+        "modes_scalar": scalar,
+        "modes": modes,
+        "num_samples": counted[LOG_DENSITY].shape[1],
+        "temperature": config.posterior_temperature,
+        "monte_carlo": {
+            name: {"mean": one.mean, "mcse": one.mcse, "interval": one.interval}
+            for name, one in summaries.scalars.items()
+        },
+        "predictive": predictive_section(counted, found, predicting),
+    }
 
 
 def mean(rows: np.ndarray) -> Array:
@@ -61,6 +112,8 @@ class PosteriorReport(KeptReport):
     noun = "chain"
     series: Mapping = {}
     """Scalars of a line of metrics: a scalar of the steps, and a function of its rows [T, C]."""
+    posterior: Any
+    """A subclass has `posterior(run)`, entries of `posterior` in results.json."""
 
     def __init__(self, config, task, remedy: str, first: int):
         super().__init__(config, task, remedy)
@@ -106,11 +159,21 @@ class PosteriorReport(KeptReport):
             found = self.single_draw(run, self.split)
             scalars = {f"{self.split}/average_draw/{name}": one for name, one in found.items()}
         if processes.is_main():  # Which alone has the draws.
-            predicting = run.draws.predicting(self.most) - self.first
-            scalars |= convergence_scalars(*self.drawn(run), predicting)
+            counted, worth = self.drawn(run)
+            section = predictive_section(counted, worth, self.predicting(run)) or {}
+            each = {ERROR: section.get("error")}
+            for name in ("rhat_max", "ess_bulk_min", "ess_tail_min"):
+                each[f"posterior/{name}"] = getattr(worth, name)
+                each[f"posterior/predictive/{name}"] = section.get(name)
+            known = {name: one for name, one in each.items() if one is not None}
+            scalars |= {name: one for name, one in known.items() if np.isfinite(one)}
         return scalars
 
-    def headline(self, scalars: Mapping[str, float]) -> dict:
+    def predicting(self, run) -> np.ndarray:
+        """Returns the places of the draws that predict among those that count."""
+        return run.draws.predicting(self.most) - self.first
+
+    def headline(self, scalars: Scalars) -> dict:
         """Returns means over chains, and what they are worth."""
         shown = {}
         for name in self.series:
@@ -119,7 +182,7 @@ class PosteriorReport(KeptReport):
                 shown[name.replace("_", " ")] = float(joined(values))
         return shown | {title: scalars[tag] for tag, title in _TITLES.items() if tag in scalars}
 
-    def sections(self, run, timing: Mapping[str, float | None]) -> dict[str, Any]:
+    def sections(self, run) -> ByName:
         """Returns the posterior, and the average draw's scores.
 
         A subclass has `posterior(run)`, entries of `posterior` in results.json.
@@ -128,14 +191,32 @@ class PosteriorReport(KeptReport):
         single_draw = {split: self.single_draw(run, split) for split in splits}
         if not processes.is_main():
             return {}
-        predicting = run.draws.predicting(self.most) - self.first
-        section = convergence_section(*self.drawn(run), self.config, self.traced, predicting)
+        how = self.config, self.traced, self.predicting(run)
+        section = convergence_section(*self.drawn(run), *how)
         return {"single_draw": single_draw, "posterior": section | self.posterior(run)}
 
     def write(self, run) -> None:
         """Writes plots of the draws, and `posterior.nc` for ArviZ."""
-        if processes.is_main():
-            write_posterior(run, self)
+        if not processes.is_main():
+            return
+        work, draws, live = run.where.work, run.draws, run.live
+        counted, _ = self.drawn(run)
+        panels = charts.traces(draws.scalars(), self.first, *self.traced[:1])
+        plots.write(work.plots, {"traces": panels})
+        info = {name: one for name, one in counted.items() if not name.startswith(LOG_PROB)}
+        positions, kept = draws.positions(draws.predicting(self.most))
+        # ArviZ marks divergences by position: parameters, kept for some draws, are a group apart.
+        all_draws = self.first + np.arange(counted[LOG_DENSITY].shape[1])
+        groups = {
+            "sample_stats": diagnostics.sample_stats(info, all_draws),
+            "posterior": diagnostics.to_dataset(tracked_scalars(counted), all_draws),
+        }
+        if positions:
+            params = pytrees.at(flatten_dict(positions["params"], sep="/"), live)
+            groups["params"] = diagnostics.to_dataset(params, kept)
+        data = diagnostics.to_arviz(groups)
+        data.attrs |= {"temperature": self.config.posterior_temperature, "chains": live}
+        diagnostics.write_netcdf(work.path / "posterior.nc", data)
 
 
 class ChainReport(PosteriorReport):
@@ -156,7 +237,7 @@ class ChainReport(PosteriorReport):
     }
     series = {  # noqa: RUF012
         "acceptance": ("acceptance_rate", mean),
-        "step_size": ("step_size", operator.itemgetter(-1)),
+        "step_size": ("step_size", itemgetter(-1)),
         # The median: a divergent draw's may be infinite.
         "energy_error": ("energy_error", lambda errors: np.median(np.abs(errors), axis=0)),
         "log_density": (LOG_DENSITY, mean),
@@ -179,7 +260,7 @@ class ChainReport(PosteriorReport):
         """Returns draws without padded rows."""
         return self.density.layout.strip(sets, axis=2)
 
-    def may_end(self, scalars: Mapping[str, float]) -> bool:
+    def may_end(self, scalars: Scalars) -> bool:
         """Returns whether the chains have converged as `config.stop_when` asks.
 
         A lucky R-hat of few draws does not count: bulk ESS must be at least 100 anyway.
@@ -201,7 +282,7 @@ class ChainReport(PosteriorReport):
         moves = processes.from_main(find)
         run.loop.status = np.where(moves, run.loop.status, np.int8(Status.STUCK))
 
-    def sections(self, run, timing: Mapping[str, float | None]) -> dict:
+    def sections(self, run) -> dict:
         """Returns the posterior, of a model by its own results, and the ladder of tempering."""
         task = self.task
         sections = {}
@@ -221,7 +302,7 @@ class ChainReport(PosteriorReport):
             if processes.is_main():
                 fitted = fitted_draws(run.draws, run.live, self.most)
                 sections |= sections_of(fitted.sets["params"], maximum)
-        return sections | super().sections(run, timing)
+        return sections | super().sections(run)
 
     def drawn(self, run) -> tuple[Any, Diagnostics]:
         """Returns scalars and their diagnostics; in the end those of all variables of a model."""
@@ -229,12 +310,35 @@ class ChainReport(PosteriorReport):
         return counted, found if self._results is None else self._results.found
 
     def posterior(self, run) -> dict:
-        """Returns step sizes, acceptance and gradients."""
+        """Returns step sizes, acceptance and gradients.
+
+        Over the draws mean `accept`, number of `divergences`, median absolute `energy_error` in
+        nats, and `step_size` [C] of the last one; `num_gradients` of all chains, with those of the
+        warm-up, without a search for the MAP; and what was asked for. Of a sampler that accepts
+        every step, `energy_variance` in nats^2 per step and parameter, and the relative error
+        `sd_bias` of standard deviations that goes with it, in the mean over directions, None where
+        that is not known.
+        """
         # Two gradients in a step of the tuning of mclmc.
         gradients = int(run.draws.scalars()["num_gradients"].sum())
         gradients += 2 * self.tuning * self.config.num_chains
         number = pytrees.size(self.task.params_shapes())
-        return posterior_section(self.drawn(run)[0], self.config, gradients, number)
+        counted, _ = self.drawn(run)
+        errors = counted["energy_error"]
+        section = {
+            "accept": float(counted["acceptance_rate"].mean()),
+            "accept_by_chain": counted["acceptance_rate"].mean(axis=1).tolist(),
+            "divergences": int(counted["is_divergent"].sum()),
+            "energy_error": float(np.median(np.abs(errors))),
+            "step_size": counted["step_size"][:, -1].tolist(),
+            "num_gradients": gradients,
+            "num_warmup": self.config.sampler.num_warmup,
+        }
+        if not trait("method", self.config.method, "is_exact"):
+            variance = float(np.mean(np.square(errors))) / number
+            bias = diagnostics.expected_bias(variance, number)
+            section |= {"energy_variance": variance, "sd_bias": bias}
+        return section
 
     def write(self, run) -> None:
         """Writes plots of the draws, and `posterior.nc` for ArviZ."""

@@ -4,18 +4,18 @@ A step is one draw of every chain, those of the warm-up first. Of the draws afte
 `config.sampler.thinning`-th is kept on disk, and the chains predict with these.
 """
 
-import contextlib
-import functools
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
+from jax import Array
 
 from ensemble import pytrees
-from ensemble.config import trait
+from ensemble.config import Config, trait
 from ensemble.data.source import in_memory
 from ensemble.draws.store import VALUE
 from ensemble.errors import InputError
@@ -45,7 +45,7 @@ _NOTHING = DrawInfo._make(np.zeros((), kind) for kind in "ff?ffi")
 """Diagnostics of no draw, with the types of those of one."""
 
 
-def create(config: ml_collections.FrozenConfigDict, task: Supervised | Modelled) -> Method:
+def create(config: Config, task: Supervised | Modelled) -> Method:
     """Makes the method of a configuration.
 
     Raises:
@@ -75,7 +75,7 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised | Modelled)
     )
 
 
-@contextlib.contextmanager
+@contextmanager
 def _traced() -> Iterator[None]:
     """Traces what is mapped over chains.
 
@@ -85,7 +85,7 @@ def _traced() -> Iterator[None]:
         yield
 
 
-def _key(member_key: jax.Array) -> jax.Array:
+def _key(member_key: Array) -> Array:
     """Returns the key of a chain's draws; the other half is that of its start."""
     return jax.random.split(member_key)[1]
 
@@ -101,7 +101,7 @@ def _algorithm(report: ChainReport, devices: Devices, settings: Settings) -> Alg
     keep = every(config.sampler.thinning, report.first + config.sampler.thinning)
     feed = Fixed({"data": density.data, "tracked": _tracked(report, devices)})
     is_free = density.run_free and trait("method", config.method, "may_be_free")
-    sampler_of = functools.partial(_sampler, settings, density, shapes)
+    sampler_of = partial(_sampler, settings, density, shapes)
 
     @_traced()
     def init(now, batch):
@@ -141,7 +141,7 @@ def _algorithm(report: ChainReport, devices: Devices, settings: Settings) -> Alg
     if report.tuning:
         between.append(Between(lambda step: step == 0, tune, feed))
     if ends := window_ends(settings):
-        estimate = functools.partial(low_rank_mass.estimate, ends)
+        estimate = partial(low_rank_mass.estimate, ends)
         between.append(Between(ends.__contains__, estimate, on_host=True))
     return Algorithm(
         init=init,
@@ -151,7 +151,7 @@ def _algorithm(report: ChainReport, devices: Devices, settings: Settings) -> Alg
         feed=feed,
         keep=keep,
         between=tuple(between),
-        start=_traced()(functools.partial(starting_points, config, task, density)),
+        start=_traced()(partial(starting_points, config, task, density)),
         steps_per_program=min(1024, config.log_every_steps) if is_free else 64,
         run=run if is_free else None,
     )
@@ -196,7 +196,7 @@ def _tracked(report: ChainReport, devices: Devices):
     return place_split(*split, devices.mesh, whole_inputs=whole)
 
 
-def _observed(report: ChainReport, info, params, tracked) -> dict[str, jax.Array]:
+def _observed(report: ChainReport, info, params, tracked) -> dict[str, Array]:
     """Returns scalars of a draw: diagnostics, and those of a model or of a split's predictions."""
     scalars = info._asdict()
     task = report.task

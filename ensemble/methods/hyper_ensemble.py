@@ -6,20 +6,19 @@ they say than by their start alone. Here each member draws its learning rate and
 given ranges, by its own key. All members are one program still.
 """
 
-import functools
 import math
-from collections.abc import Mapping
-from typing import Any
+from functools import partial
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
+from jax import random
 
 from ensemble import pytrees
 from ensemble.config import Config
 from ensemble.methods import training
 from ensemble.methods.optimizers import Descent, descent_of_each
+from ensemble.pytrees import ByName
 from ensemble.runtime.algorithm import Stream
 from ensemble.runtime.method import Method
 from ensemble.tasks.supervised import Supervised
@@ -30,10 +29,10 @@ _VARIED = ("learning_rate", "weight_decay")
 class SettingsReport(training.DescentReport):
     """Report of members with settings of their own."""
 
-    def sections(self, run, timing: Mapping[str, float | None]) -> dict[str, Any]:
+    def sections(self, run) -> ByName:
         """Settings of the members, [M] by name."""
-        keys = pytrees.keys_of(jax.random.key(self.config.seed), np.array(run.numbers))
-        found = jax.vmap(functools.partial(draw_settings, self.config))(keys)
+        keys = pytrees.keys_of(random.key(self.config.seed), np.array(run.numbers))
+        found = jax.vmap(partial(draw_settings, self.config))(keys)
         settings = {name: one.tolist() for name, one in found.items() if self.config[name]}
         return {"hyper_ensemble": {"members": list(run.numbers), **settings}}
 
@@ -43,20 +42,18 @@ def create(config: Config, task: Supervised) -> Method:
     return training.create(config, task, varied_descent, report=SettingsReport)
 
 
-def draw_settings(
-    config: ml_collections.FrozenConfigDict, rng_key: jax.Array
-) -> dict[str, jax.Array]:
+def draw_settings(config: Config, rng_key: jax.Array) -> dict[str, jax.Array]:
     """The settings [] of a member that vary, by its key."""
-    keys = jax.random.split(jax.random.fold_in(rng_key, Stream.SETTINGS), 3)
+    keys = random.split(random.fold_in(rng_key, Stream.SETTINGS), 3)
     found = {}
     for key, name in zip(keys, _VARIED, strict=False):
         low, high = map(math.log, config.hyper_ensemble[f"{name}_factor"])
-        factor = jnp.exp(jax.random.uniform(key, (), minval=low, maxval=high))
+        factor = jnp.exp(random.uniform(key, (), minval=low, maxval=high))
         found[name] = config[name] * factor
     return found
 
 
-def varied_descent(config: ml_collections.FrozenConfigDict, num_steps: int) -> Descent:
+def varied_descent(config: Config, num_steps: int) -> Descent:
     """Descent of members over a horizon of `num_steps`, each by a rate and decay of its own."""
 
     def seed(state, rng_key):

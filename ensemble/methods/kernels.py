@@ -5,16 +5,15 @@ Draw t of a chain comes from `fold_in(key, t)`, so that it makes no difference i
 are taken.
 """
 
-import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from blackjax.mcmc import hmc, nuts
 from blackjax.mcmc.integrators import IntegratorState
 from blackjax.mcmc.metrics import Metric, default_metric
-from jax import Array
+from jax import Array, random
 
 from ensemble.config.pieces import resolve
 from ensemble.methods.warmup import windows
@@ -26,7 +25,7 @@ LogDensityFn = Callable[[Any], Array]
 TUNING = 2**32 - 2  # Number that no draw has: a stream of a chain's key.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Settings:
     """Settings of a sampler.
 
@@ -108,7 +107,7 @@ class Sampler(NamedTuple):
 
     init: Callable
     step: Callable
-    tune: Callable | None = None
+    tune: Any = None
 
 
 def make_sampler(
@@ -155,7 +154,7 @@ def windowed(
         before, tuning = chain
         step_size = warmup.step_size(tuning, t)
         inverse_mass = tuning.mass.inverse_mass_matrix
-        key_draw = jax.random.fold_in(rng_key, t)
+        key_draw = random.fold_in(rng_key, t)
         state, draw = transition(key_draw, before, step_size, inverse_mass, t)
         return Chain(state, warmup.update(tuning, t, state, draw.acceptance_rate)), draw
 
@@ -194,8 +193,8 @@ def follow(
 def num_steps(settings: Settings, t: Array, mean) -> Array:
     """Returns the steps of the integrator in draw t, about their mean."""
     # By t alone: vmapped chains that go equally far need not wait for each other.
-    key_length = jax.random.fold_in(jax.random.key(0), t)
-    share = 1 + settings.jitter * jax.random.uniform(key_length, minval=-1, maxval=1)
+    key_length = random.fold_in(random.key(0), t)
+    share = 1 + settings.jitter * random.uniform(key_length, minval=-1, maxval=1)
     return jnp.maximum(1, jnp.round(mean * share)).astype(jnp.int32)
 
 

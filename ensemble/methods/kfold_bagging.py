@@ -13,32 +13,30 @@ AutoGluon's bagged models (Erickson et al. 2020, arXiv:2003.06505) are ensembles
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 import scipy.optimize
+from numpy.typing import NDArray
 
 from ensemble import pytrees
 from ensemble.config import Config
 from ensemble.data.batches import epoch_batches
-from ensemble.data.source import Parts, Source, Strata
+from ensemble.data.source import Source
 from ensemble.data.splitting import (
     cut,
     digest_examples,
-    in_random_order,
     keep_together,
     stratified_split,
 )
-from ensemble.errors import InputError
+from ensemble.errors import InputError, logger
 from ensemble.fitted import LINEAR, WIDTH
 from ensemble.likelihoods.predictive import Arrays, Predictive
 from ensemble.methods import linear_start, training
@@ -46,6 +44,7 @@ from ensemble.methods.batch_ensemble import OWN, SHARED, SharedWeights
 from ensemble.methods.optimizers import descent_of_each
 from ensemble.metrics import metrics_of
 from ensemble.network import path_name
+from ensemble.pytrees import ByName
 from ensemble.run.progress import duration
 from ensemble.runtime.algorithm import Algorithm, Between, Start, Status
 from ensemble.runtime.devices import Devices
@@ -55,8 +54,6 @@ from ensemble.runtime.programs import Members, Programs
 from ensemble.sharding import processes, signals
 from ensemble.storage.predictions import write_held_out
 from ensemble.tasks.supervised import Supervised
-
-logger = logging.getLogger("ensemble")
 
 MANY_ROWS = 50_000
 """From here on all members hold out the same tenth, unless it is said how many folds there are."""
@@ -105,19 +102,19 @@ class Folds(NamedTuple):
     """
 
     number: int
-    of_rows: np.ndarray
-    is_shared: np.ndarray
+    of_rows: NDArray
+    is_shared: NDArray
 
-    def is_held_out(self, member: int) -> np.ndarray:
+    def is_held_out(self, member: int) -> NDArray:
         """[N] bool: the rows that a member is held to."""
         after = self.of_rows == (member + 1) % self.number
         return (self.of_rows == member % self.number) | (after & self.is_shared)
 
-    def held_out(self, member: int) -> np.ndarray:
+    def held_out(self, member: int) -> NDArray:
         """The rows that a member is held to, ascending."""
         return np.flatnonzero(self.is_held_out(member))
 
-    def learned(self, member: int) -> np.ndarray:
+    def learned(self, member: int) -> NDArray:
         """The rows that a member learns, ascending."""
         return np.flatnonzero(~self.is_held_out(member))
 
@@ -157,7 +154,10 @@ def make_folds(source: Source, number: int, seed: int) -> Folds:
     if number == 1:
         tenth = max(1, num_rows // _SHARE)
         sizes = [tenth, num_rows - tenth]
-    codes, parts = _random(source, sizes, seed) if strata is None else _by(strata, sizes, seed)
+    if strata is None:
+        codes, parts = _random(source, sizes, seed)
+    else:
+        codes, parts = cut(strata, sizes, seed, latest_first=True)
     of_rows, is_shared = np.empty(num_rows, np.int64), np.zeros(num_rows, bool)
     for fold, rows in enumerate(parts):
         of_rows[rows] = fold
@@ -170,7 +170,7 @@ def make_folds(source: Source, number: int, seed: int) -> Folds:
     return Folds(number, of_rows, is_shared)
 
 
-def _random(source: Source, sizes: list[int], seed: int) -> Parts:
+def _random(source: Source, sizes: list[int], seed: int):
     """Codes [N] of inputs, and the rows of folds that are alike in their targets."""
     classes = targets = source.targets("train")
     if targets.dtype.kind not in "iu":  # Blocks of as many rows as folds by rank, of the first one.
@@ -178,13 +178,6 @@ def _random(source: Source, sizes: list[int], seed: int) -> Parts:
         classes = np.argsort(np.argsort(first, kind="stable")) // len(sizes)
     codes = digest_examples(source.splits["train"].inputs)
     return codes, keep_together(stratified_split(classes, sizes, seed), codes)
-
-
-def _by(strata: Strata, sizes: list[int], seed: int) -> Parts:
-    """Codes [N] of groups or times, and the rows of folds of whole ones."""
-    codes = np.unique(strata.values, return_inverse=True)[1]
-    codes = codes.max() - codes if strata.groups is None else in_random_order(codes, seed)
-    return codes, cut(strata, codes, sizes)
 
 
 # The method.
@@ -202,7 +195,7 @@ def create(config: Config, task: Supervised) -> Method:
         bagging.task,
         bagging.epochs,
         members_learn=bagging.learned,
-        place=functools.partial(training.spread, config, bagging.learned),
+        place=partial(training.spread, config, bagging.learned),
         algorithm=bagging.algorithm,
         report=bagging,
         facts={"the steps of a trial": (bagging.trial, "config.num_epochs or config.num_steps")},
@@ -220,11 +213,11 @@ class Bagging(training.DescentReport):
         weights: How much training rows count, [N].
     """
 
-    def __init__(self, config: ml_collections.FrozenConfigDict, task: Supervised):
+    def __init__(self, config: Config, task: Supervised):
         config = Config({**training.with_own_keys(config), "clip_norm": _MAX_NORM})
         self.can_be_linear = linear_start.suits(task)
         beside = (LINEAR, WIDTH) if self.can_be_linear else (WIDTH,)
-        task = self.learned = dataclasses.replace(task, beside=beside)
+        task = self.learned = replace(task, beside=beside)
         if config.num_estimators > 1:
             self.learned = SharedWeights.of(task, config.num_estimators, config.adapters)
         self.folds = make_folds(task.dataset, config.kfold_bagging.folds, config.seed)
@@ -243,7 +236,7 @@ class Bagging(training.DescentReport):
         later = self.descent._replace(learning_rate=lambda step: schedule(step + trial))
         super().__init__(config, task, later)
 
-    def order(self, epoch: int, member) -> tuple[np.ndarray, np.ndarray]:
+    def order(self, epoch: int, member) -> tuple[NDArray, NDArray]:
         """Numbers of examples and mask [steps, B] of a member, which learns its own rows.
 
         A member with fewer of them than another begins its order again: all take equal steps.
@@ -321,7 +314,7 @@ class Bagging(training.DescentReport):
 
     # Report.
 
-    @functools.cached_property
+    @cached_property
     def share(self) -> float:  # type: ignore[override]
         """The share of the configured learning rate that was chosen."""
         moving = self.run.loop.members.state.moving
@@ -346,7 +339,7 @@ class Bagging(training.DescentReport):
         run.loop.members = run.loop.members._replace(state=state)
         return True
 
-    def sections(self, run, timing: Mapping[str, float | None]) -> dict[str, Any]:
+    def sections(self, run) -> ByName:
         """What was chosen, and results on the rows held out."""
         members = run.loop.members
         state, taken = run.devices.fetch_members((members.state, members.taken))
@@ -461,10 +454,10 @@ class Mixtures(NamedTuple):
         likelihood: Likelihood of the targets.
     """
 
-    rows: np.ndarray
+    rows: NDArray
     arrays: Arrays
-    targets: np.ndarray
-    weights: np.ndarray
+    targets: NDArray
+    weights: NDArray
     likelihood: Any
 
     def widened(self, factor) -> Predictive:
@@ -489,11 +482,11 @@ class Mixtures(NamedTuple):
 
 def mixtures(
     number: int,
-    rows: np.ndarray,
-    holds: np.ndarray,
-    arrays: Mapping[str, np.ndarray],
-    targets: np.ndarray,
-    weights: np.ndarray,
+    rows: NDArray,
+    holds: NDArray,
+    arrays: Mapping[str, NDArray],
+    targets: NDArray,
+    weights: NDArray,
     likelihood,
 ) -> Mixtures:
     """Mixes, of each row that so many members or more hold out, what the first of them predict.

@@ -18,14 +18,15 @@ Kronecker factors are made by one step of the power method for the nearest Krone
 Loan and Pitsianis 1993), which needs rows alone, whatever the layer is.
 """
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array, lax, random
 from jax.flatten_util import ravel_pytree
 
 from ensemble import pytrees
@@ -38,6 +39,7 @@ from ensemble.likelihoods.predictive import Arrays
 from ensemble.methods import training
 from ensemble.methods.given_weights import check_number, run_of
 from ensemble.network import Variables, path_name
+from ensemble.pytrees import ByName
 from ensemble.runtime import loading
 from ensemble.runtime.algorithm import Algorithm, Between, Info, Start, Status, Stream
 from ensemble.runtime.devices import Devices
@@ -102,21 +104,21 @@ class Diagonal:
         """Parameters, from the eigenvectors' coordinates."""
         return scaled
 
-    def log_det(self, spectrum, precision: jax.Array) -> jax.Array:
+    def log_det(self, spectrum, precision: jax.Array):
         """Log determinant of the posterior's precision."""
         return sum(jnp.sum(jnp.log(x + precision)) for x in jax.tree.leaves(spectrum["values"]))
 
-    def draw(self, spectrum, precision: jax.Array, normal):
+    def draw(self, spectrum, precision: Array, normal):
         """A draw around zero, by standard normal numbers."""
         values = spectrum["values"]
         scaled = jax.tree.map(lambda z, leaf: z / jnp.sqrt(leaf + precision), normal, values)
         return self.back(spectrum, scaled)
 
-    def kept(self, spectrum, precision: jax.Array):
+    def kept(self, spectrum, precision: Array):
         """The part of a spectrum that `variances` needs."""
         return spectrum
 
-    def variances(self, spectrum, precision: jax.Array, rows) -> jax.Array:
+    def variances(self, spectrum, precision: Array, rows) -> Array:
         """Variances [R] of the products of rows with the parameters."""
         turned, values = self.turned(spectrum, rows), spectrum["values"]
         shares = jax.tree.map(lambda r, h: r**2 / (h + precision), turned, values)
@@ -147,7 +149,7 @@ class Kronecker(Diagonal):
             return jnp.einsum("rif,rjf->ij", one, one) / one.shape[2]
 
         nothing = jax.tree.map(jnp.zeros_like, curvature)
-        return jax.lax.cond(
+        return lax.cond(
             number == 0,
             lambda: {**nothing, "left": jax.tree.map(left_of, rows)},
             lambda: {**nothing, "right": jax.tree.map(right_of, rows, curvature["left"])},
@@ -208,8 +210,8 @@ class LowRank(Diagonal):
         is_known = values > _NOTHING * jnp.max(values)
         shrink = jnp.where(is_known, 1 / jnp.sqrt(jnp.maximum(values, _TINY)), 0)
         known = jnp.where(is_known, values, 0)
-        values = {"along": known, "rest": jnp.zeros(())}
-        return {"values": values, "vectors": shrink[:, None] * rows}
+        found = {"along": known, "rest": jnp.zeros(())}
+        return {"values": found, "vectors": shrink[:, None] * rows}
 
     def turned(self, spectrum, rows):
         """Rows along the eigenvectors, and what is left of them."""
@@ -217,13 +219,13 @@ class LowRank(Diagonal):
         along = flat @ vectors.T
         return {"along": along, "rest": flat - along @ vectors}
 
-    def log_det(self, spectrum, precision: jax.Array) -> jax.Array:
+    def log_det(self, spectrum, precision: Array) -> Array:
         """Log determinant of the eigenvalues that are kept, and of the prior."""
         rank, size = spectrum["vectors"].shape
         rest = (size - rank - 1) * jnp.log(precision)  # `rest` of the spectrum is one direction.
         return super().log_det(spectrum, precision) + rest
 
-    def draw(self, spectrum, precision: jax.Array, normal):
+    def draw(self, spectrum, precision: Array, normal):
         """A draw of the prior, shrunk along the eigenvectors."""
         flat, restore = ravel_pytree(normal)
         drawn = super().draw(spectrum, precision, self.turned(spectrum, flat[None]))
@@ -258,12 +260,12 @@ class LastLayer(Diagonal):
         """Parameters by the eigenvectors."""
         return spectrum["vectors"] @ scaled.reshape(-1)
 
-    def kept(self, spectrum, precision: jax.Array):
+    def kept(self, spectrum, precision: Array):
         """Covariances `blocks` [K, F', F'] of the parameters of each output."""
         scaled = spectrum["vectors"] / jnp.sqrt(spectrum["values"].reshape(-1) + precision)
         return {"blocks": jnp.einsum("fkp,gkp->kfg", scaled, scaled)}
 
-    def variances(self, spectrum, precision: jax.Array, rows):
+    def variances(self, spectrum, precision: Array, rows):
         """Variances [K] of the outputs, by the features of an example."""
         if "blocks" in spectrum:
             return jnp.einsum("f,kfg,g->k", rows, spectrum["blocks"], rows)
@@ -292,7 +294,7 @@ class LastLayerKronecker(Kronecker):
         right = right / jnp.maximum(jnp.trace(right), _TINY)
         return super().spectrum({**curvature, "right": right})
 
-    def variances(self, spectrum, precision: jax.Array, rows):
+    def variances(self, spectrum, precision: Array, rows):
         """Variances of the outputs [K], by the features of an example."""
         left, right = spectrum["vectors"].values()
         return right**2 @ ((rows @ left) ** 2 @ (1 / (spectrum["values"] + precision)))
@@ -308,13 +310,13 @@ STRUCTURES = {
 """Structures by the values of `config.laplace.structure`."""
 
 
-def _largest(rows: jax.Array, number: int) -> jax.Array:
+def _largest(rows: Array, number: int) -> Array:
     """The largest principal components of rows [R, P], as rows."""
     _, vectors = jnp.linalg.eigh(rows @ rows.T)
     return vectors[:, -number:].T @ rows
 
 
-def _flat(rows) -> jax.Array:
+def _flat(rows) -> Array:
     """Rows [R, P] of all parameters, side by side."""
     return jnp.concatenate([leaf.reshape(len(leaf), -1) for leaf in jax.tree.leaves(rows)], axis=1)
 
@@ -333,7 +335,7 @@ class LaplaceState(NamedTuple):
 
     mean: Variables
     curvature: Any
-    precision: jax.Array
+    precision: Array
 
 
 class LaplaceReport(Report):
@@ -341,7 +343,7 @@ class LaplaceReport(Report):
 
     predicts_at_end = True
 
-    def sections(self, run, timing: Mapping[str, float | None]) -> dict[str, Any]:
+    def sections(self, run) -> ByName:
         """The prior of each member."""
         precisions = run.devices.fetch_members(run.loop.members.state.precision)
         return {"laplace": {"prior_precision": precisions.tolist()}}
@@ -380,7 +382,7 @@ def create(config: Config, task: Supervised) -> Method:
         task,
         epochs,
         place=lambda count: Devices(count, processes.devices(config.num_devices), splits),
-        algorithm=functools.partial(_algorithm, config, task, epochs.steps),
+        algorithm=partial(_algorithm, config, task, epochs.steps),
         report=report,
     )
 
@@ -420,11 +422,11 @@ def _algorithm(
         if not config.num_draws:
             spectrum = structure.kept(spectrum, precision)
         found = {"spectrum": spectrum, "prior_precision": precision}
-        found["rng_key"] = jax.random.key_data(now.key)
+        found["rng_key"] = random.key_data(now.key)
         return pytrees.at({**state.mean, OF_METHOD: found}, None)
 
     def losses(one, batch):
-        said = member.closed(*one, tried, Supervised.prepare(task, batch.inputs))
+        said = member.closed(one[0], one[1], tried, Supervised.prepare(task, batch.inputs))
         said = pytrees.at(said, np.s_[:, None])
         return jax.vmap(lambda each: likelihood.scores(each, batch.targets))(said)[likelihood.loss]
 
@@ -436,12 +438,12 @@ def _algorithm(
         if given == VALIDATION:
             found = loss((state.mean, spectrum), data)
         else:
-            evidence = functools.partial(member.log_evidence, state.mean, spectrum)
-            found = -jax.lax.map(evidence, tried)
+            evidence = partial(member.log_evidence, state.mean, spectrum)
+            found = -lax.map(evidence, tried)
         best = jnp.argmin(jnp.where(jnp.isfinite(found), found, jnp.inf))
         return state._replace(precision=tried[best]), jnp.int8(Status.ACTIVE)
 
-    between = ()
+    between: tuple = ()
     if is_chosen:
         what = f"config.laplace.prior_precision={given!r}"
         data = training.validation(task, devices, what) if given == VALIDATION else None
@@ -454,14 +456,14 @@ def _algorithm(
         feed,
         steps_per_program=feed.steps_per_program,
         between=between,
-        start=functools.partial(_start, config, task),
+        start=partial(_start, config, task),
         passes=config.num_draws or 1,
     )
 
 
 def _predict_of(config) -> Predict:
     """Function by which a set predicts."""
-    return functools.partial(predict, config["laplace"]["structure"], config["num_draws"] == 0)
+    return partial(predict, config["laplace"]["structure"], config["num_draws"] == 0)
 
 
 def fitted(saved: loading.Saved) -> Fitted:
@@ -529,7 +531,7 @@ class Approximation:
             names = [path_name(path) for path in (self.task.output_layer or {}).values()]
         return {name: params[name] for name in names}
 
-    def matrices(self, covered: Mapping[str, jax.Array]):
+    def matrices(self, covered: Mapping[str, Array]):
         """Matrices [I, F] of such parameters; those of the last layer are one, the bias below."""
         if self.is_last:
             parts = sorted(covered.values(), key=jnp.ndim, reverse=True)
@@ -539,7 +541,7 @@ class Approximation:
             for name, leaf in covered.items()
         }
 
-    def outputs(self, variables: Variables, matrices, inputs: jax.Array) -> jax.Array:
+    def outputs(self, variables: Variables, matrices, inputs: Array) -> Array:
         """Outputs [B, K] of prepared inputs, by matrices in place of the parameters covered."""
         new = {}
         for name, leaf in self.covered(variables).items():
@@ -554,7 +556,7 @@ class Approximation:
 
     # Curvature.
 
-    def information_root(self, variables: Variables, outputs: jax.Array) -> jax.Array:
+    def information_root(self, variables: Variables, outputs: Array) -> Array:
         """R [R, K], of which R'R is the Fisher information of a target in the outputs [K]."""
         likelihood: Any = self.task.likelihood
 
@@ -571,7 +573,7 @@ class Approximation:
         slopes, roots = jax.jacfwd(parts, has_aux=True)(outputs)
         return roots[:, None] * slopes
 
-    def rows(self, variables: Variables, one: jax.Array, weight=None):
+    def rows(self, variables: Variables, one: Array, weight=None):
         """The rows of one prepared example, as its structure takes them.
 
         Args:
@@ -599,17 +601,16 @@ class Approximation:
         most = size if self.is_last else max(1, min(size, _JACOBIAN_BYTES // of_one))
         return next(number for number in range(most, 0, -1) if size % number == 0)
 
-    def added(self, variables: Variables, curvature, number, inputs, weights):
+    def added(self, variables: Variables, curvature, number, *examples):
         """Terms of a batch in the curvature.
 
         Args:
             variables: Variables of the member.
             curvature: Curvature so far.
             number: Number of the pass over the data.
-            inputs: [B, ...], prepared.
-            weights: [B].
+            *examples: Inputs [B, ...], prepared, and weights [B].
         """
-        size = self.at_once(variables, len(inputs))
+        size = self.at_once(variables, len(examples[0]))
 
         def scanned(variables, curvature, number, batch):
             def one(found, part):
@@ -619,12 +620,12 @@ class Approximation:
                 return jax.tree.map(jnp.add, found, terms), None
 
             parts = jax.tree.map(lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), batch)
-            return jax.lax.scan(one, jax.tree.map(jnp.zeros_like, curvature), parts)[0]
+            return lax.scan(one, jax.tree.map(jnp.zeros_like, curvature), parts)[0]
 
         of_member = scanned if self.is_last else in_turn(scanned)
-        return of_member(variables, curvature, jnp.asarray(number), (inputs, weights))
+        return of_member(variables, curvature, jnp.asarray(number), examples)
 
-    def log_evidence(self, mean: Variables, spectrum, tau: jax.Array) -> jax.Array:
+    def log_evidence(self, mean: Variables, spectrum, tau: Array) -> Array:
         """Log marginal likelihood by a precision of the prior, but for a constant."""
         leaves = jax.tree.leaves(self.covered(mean))
         size, squares = pytrees.size(leaves), sum(jnp.sum(leaf**2) for leaf in leaves)
@@ -632,7 +633,7 @@ class Approximation:
 
     # Predictions.
 
-    def closed(self, variables: Variables, spectrum, precisions, inputs: jax.Array) -> Arrays:
+    def closed(self, variables: Variables, spectrum, precisions, inputs: Array) -> Arrays:
         """Predictions [T, B, ...] of prepared inputs by variances of outputs, without draws.
 
         Logits are divided by sqrt(1 + pi / 8 variance), MacKay's approximation, and the variance of
@@ -656,13 +657,13 @@ class Approximation:
             # The batch of an export has no size.
             is_known = isinstance(inputs.shape[0], int)
             size = self.at_once(variables, len(inputs)) if is_known else None
-            return jax.lax.map(of_example, inputs, batch_size=size)
+            return lax.map(of_example, inputs, batch_size=size)
 
         of_member = variances_of if self.is_last else in_turn(variances_of)
         variances = of_member(variables, spectrum, precisions, inputs)
         outputs = self.task.outputs(variables, inputs)[0]
         likelihood = self.task.likelihood
-        predict = functools.partial(likelihood.predict, own_of(variables))
+        predict = partial(likelihood.predict, own_of(variables))
         predicted = predict(outputs)
 
         def widened(variances):
@@ -679,7 +680,7 @@ class Approximation:
 
 
 @precise
-def predict(name: str, is_closed: bool, task: Supervised, one, number, inputs: jax.Array) -> Arrays:
+def predict(name: str, is_closed: bool, task: Supervised, one, number, inputs: Array) -> Arrays:
     """Predictions by one draw of the parameters, in which the network is linearised.
 
     Or by the variances of its outputs: see `Approximation.closed`.
@@ -690,10 +691,10 @@ def predict(name: str, is_closed: bool, task: Supervised, one, number, inputs: j
     if is_closed:
         return pytrees.at(member.closed(variables, spectrum, precision[None], seen), 0)
     covered = member.covered(variables)
-    rng_key = jax.random.fold_in(jax.random.wrap_key_data(posterior["rng_key"]), Stream.DRAWS)
-    normal = pytrees.standard_normal(jax.random.fold_in(rng_key, number), covered)
+    rng_key = random.fold_in(random.wrap_key_data(posterior["rng_key"]), Stream.DRAWS)
+    normal = pytrees.standard_normal(random.fold_in(rng_key, number), covered)
     off = member.structure.draw(spectrum, precision, member.matrices(normal))
-    outputs = functools.partial(member.outputs, variables, inputs=seen)
+    outputs = partial(member.outputs, variables, inputs=seen)
     # Not `jax.jvp`: what has a gradient of its own, as convolutions on CPU, has no other.
     at_mean, pull_back = jax.vjp(outputs, member.matrices(covered))
     (change,) = jax.linear_transpose(lambda one: pull_back(one)[0], at_mean)(off)

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from blackjax.adaptation.mass_matrix import MassMatrixAdaptationState, WelfordAlgorithmState
 from blackjax.mcmc.metrics import Metric, default_metric
+from jax import random
 from jax.flatten_util import ravel_pytree
 
 
@@ -32,7 +33,7 @@ def leafwise_metric(mask: Any | None = None, inverse_mass: Any | None = None) ->
     def sample_momentum(rng_key, position):
         leaves, treedef = jax.tree.flatten(position)
         drawn = [
-            jax.random.normal(jax.random.fold_in(rng_key, k), leaf.shape, leaf.dtype)
+            random.normal(random.fold_in(rng_key, k), leaf.shape, leaf.dtype)
             for k, leaf in enumerate(leaves)
         ]
         momentum = jax.tree.unflatten(treedef, drawn)

@@ -4,13 +4,15 @@ Of numbers it is ridge regression, of classes multinomial logistic regression. T
 one of a path whose predictions of the rows held out are best; the path begins with a constant.
 """
 
-import functools
-import operator
 import warnings
+from functools import partial
+from operator import itemgetter
 
 import jax
 import numpy as np
 import scipy.optimize
+from jax import Array
+from numpy.typing import NDArray
 
 from ensemble.sharding import processes, signals
 from ensemble.tasks.supervised import Supervised
@@ -34,7 +36,7 @@ def suits(task: Supervised) -> bool:
     return is_known and len(shape) == 1 and shape[0] <= MOST_FEATURES and bool(task.output_layer)
 
 
-def fit(task: Supervised, folds, weights: np.ndarray) -> dict[str, np.ndarray]:
+def fit(task: Supervised, folds, weights: NDArray) -> dict[str, NDArray]:
     """Fits a linear model without the rows of each fold.
 
     Args:
@@ -91,20 +93,20 @@ def _best(family, inputs, targets, weights, folds):
             ).x
             kernel, bias, outputs = map(_beside, (kernel, bias, outputs), (0, raw, raw))
         found.append((loss(outputs), kernel, bias))
-    _, kernel, bias = min(found, key=operator.itemgetter(0))
+    _, kernel, bias = min(found, key=itemgetter(0))
     if is_class and family.class_weights is not None:  # Members learn in proportion to these.
         logs = np.log(family.class_weights)
         bias = bias + (logs[1:] - logs[:1] if family.num_outputs == 1 else logs)
     return kernel, bias
 
 
-def _beside(array: np.ndarray, value: float) -> np.ndarray:
+def _beside(array: NDArray, value: float) -> NDArray:
     """Puts a value behind the last axis, which has one entry."""
     return np.concatenate([array, np.full_like(array, value)], axis=-1)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _log_prob(family, outputs: jax.Array, targets: jax.Array) -> jax.Array:
+@partial(jax.jit, static_argnums=0)
+def _log_prob(family, outputs: Array, targets: Array) -> Array:
     return family.log_prob(family.init(jax.random.key(0)), outputs, targets)
 
 

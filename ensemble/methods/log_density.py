@@ -9,13 +9,13 @@ A task may have a value and gradient of its own: `ensemble.task.OwnLogLikelihood
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.sharding import Mesh
 
 from ensemble.data.source import Examples
 from ensemble.errors import InputError
-from ensemble.sharding.chainwise import with_own_gradient
 from ensemble.sharding.mesh import DATA, platform_of, spec
-from ensemble.sharding.transfer import place_split
+from ensemble.sharding.transfer import place_split, with_own_gradient
 from ensemble.task import LogDensity, OwnLogLikelihood
 from ensemble.tasks.supervised import Supervised
 
@@ -93,7 +93,7 @@ def sum_of_examples(
     def of_block(params, data, i):
         # Varying, so that the gradient is this shard's own: of parameters that all shards share it
         # would be summed already.
-        params = jax.tree.map(lambda leaf: jax.lax.pcast(leaf, DATA, to="varying"), params)
+        params = jax.tree.map(lambda leaf: lax.pcast(leaf, DATA, to="varying"), params)
         if num_blocks > 1:
             data = jax.tree.map(lambda leaf: leaf.reshape(num_blocks, -1, *leaf.shape[1:])[i], data)
         inputs, targets, mask = data
@@ -104,7 +104,7 @@ def sum_of_examples(
                 log_prob, _ = task.log_likelihood({"params": params}, inputs, targets)
             return jnp.sum(jnp.where(mask, log_prob, 0))  # A plain sum: a NaN must show.
 
-        return jax.lax.psum(jax.value_and_grad(log_likelihood)(params), DATA)
+        return lax.psum(jax.value_and_grad(log_likelihood)(params), DATA)
 
     whole = spec()
     of_shards = jax.shard_map(
@@ -123,7 +123,7 @@ def sum_of_examples(
             return jax.tree.map(jnp.add, sums, of_shards(params, data, i))
 
         zeros = jnp.float32(0), jax.tree.map(jnp.zeros_like, params)
-        return jax.lax.fori_loop(0, num_blocks, add, zeros)
+        return lax.fori_loop(0, num_blocks, add, zeros)
 
     return OwnLogLikelihood(place, value_and_grad, "examples", number)
 

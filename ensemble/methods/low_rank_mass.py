@@ -143,7 +143,7 @@ def fit(
     return LowRankInverseMassMatrix(*map(np.float32, found))
 
 
-def _main_directions(rows: np.ndarray, count: int) -> np.ndarray:
+def _main_directions(rows: NDArray, count: int) -> NDArray:
     """The directions [K, P] in which rows [N, P] vary most, so many at most."""
     rows = np.linalg.qr(rows, mode="r")  # [min(N, P), P], which vary as the rows do.
     last = len(rows) - 1
@@ -155,7 +155,7 @@ def _main_directions(rows: np.ndarray, count: int) -> np.ndarray:
     return vectors.T @ rows / roots[:, None]
 
 
-def _geometric_mean(of_draws: np.ndarray, of_grads: np.ndarray) -> np.ndarray:
+def _geometric_mean(of_draws: NDArray, of_grads: NDArray) -> NDArray:
     """The positive definite G with G of_grads G = of_draws."""
     values, vectors = _spectrum(of_grads)
     root = vectors * values**0.5
@@ -165,7 +165,7 @@ def _geometric_mean(of_draws: np.ndarray, of_grads: np.ndarray) -> np.ndarray:
     return half @ half.T
 
 
-def _spectrum(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _spectrum(matrix: NDArray) -> tuple[NDArray, NDArray]:
     """Eigenvalues and eigenvectors of a positive definite matrix; rounding may say otherwise."""
     values, vectors = np.linalg.eigh(matrix)
     return np.maximum(values, np.finfo(np.float64).eps * values.max()), vectors

@@ -6,6 +6,7 @@ that all examples share; the mean over passes is its prediction.
 """
 
 import jax
+from jax import random
 
 from ensemble import pytrees
 from ensemble.config import Config
@@ -22,9 +23,9 @@ from ensemble.tasks.supervised import Supervised
 
 def predict_pass(task: Supervised, one, number, inputs: jax.Array) -> Arrays:
     """Predictions of a set for inputs [B, ...] in a pass: an `ensemble.fitted.Predict`."""
-    rng_key = jax.random.fold_in(jax.random.wrap_key_data(one[OWN]), Stream.PASSES)
+    rng_key = random.fold_in(random.wrap_key_data(one[OWN]), Stream.PASSES)
     variables = pytrees.without(one, OWN)
-    return task.predict(variables, inputs, jax.random.fold_in(rng_key, number))
+    return task.predict(variables, inputs, random.fold_in(rng_key, number))
 
 
 class DropoutReport(training.DescentReport):
@@ -47,7 +48,7 @@ def create(config: Config, task: Supervised) -> Method:
         )
 
     def parameters(now, state):
-        return pytrees.at({**state.variables, OWN: jax.random.key_data(now.key)}, None)
+        return pytrees.at({**state.variables, OWN: random.key_data(now.key)}, None)
 
     def wrap(algorithm, devices, numbers):
         return algorithm._replace(parameters=parameters, passes=config.num_draws)

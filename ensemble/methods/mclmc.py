@@ -8,8 +8,8 @@ the parameters are joined once for many steps. The numbers are those of BlackJAX
 after a step into NaN.
 """
 
-import functools
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -28,7 +28,7 @@ from blackjax.mcmc.integrators import (
 )
 from blackjax.mcmc.mclmc import MCLMCInfo
 from blackjax.util import generate_unit_vector
-from jax import Array
+from jax import Array, random
 from jax.flatten_util import ravel_pytree
 
 from ensemble import pytrees
@@ -60,7 +60,7 @@ def make(settings: Settings, logdensity_fn: LogDensityFn, *_) -> Sampler:
     num_steps = settings.num_warmup
 
     def init(rng_key, position):
-        key_momentum = jax.random.fold_in(rng_key, _MOMENTUM)
+        key_momentum = random.fold_in(rng_key, _MOMENTUM)
         state = mclmc.init(position, logdensity_fn, key_momentum)
         number = pytrees.size(position)
         length = jnp.sqrt(jnp.float32(number))  # Of a standard normal density.
@@ -74,7 +74,7 @@ def make(settings: Settings, logdensity_fn: LogDensityFn, *_) -> Sampler:
         errors overflow, and the step size that is found is 0.
         """
         state, of_vector, separate = join(chain.state, logdensity_fn)
-        key_step_size, key_length = jax.random.split(jax.random.fold_in(rng_key, TUNING))
+        key_step_size, key_length = random.split(random.fold_in(rng_key, TUNING))
         is_diagonal = settings.mass == "diagonal"
         # A third each; with a mass, whose step size is sought again, .3 each and .1 for that.
         share = 3 * num_steps // 10 if is_diagonal else num_steps // 3
@@ -107,13 +107,13 @@ def make(settings: Settings, logdensity_fn: LogDensityFn, *_) -> Sampler:
         return Chain(separate(state), MCLMCAdaptationState(*map(jnp.float32, found)))
 
     def draw(rng_key, chain, t):
-        rng_key = jax.random.fold_in(rng_key, t)
+        rng_key = random.fold_in(rng_key, t)
         joined, of_vector, separate = join(chain.state, logdensity_fn)
         length, step_size, inverse_mass = chain.adaptation
         is_usable = jnp.isfinite(step_size * length) & (step_size > 0) & (length > 0)
 
         def body(joined, i):
-            key_step = jax.random.fold_in(rng_key, i)
+            key_step = random.fold_in(rng_key, i)
             return step(key_step, joined, of_vector, inverse_mass, length, step_size)
 
         joined, info = jax.lax.scan(body, joined, jnp.arange(settings.num_leapfrog_steps))
@@ -142,7 +142,7 @@ def join(
         return IntegratorState(function(position), function(momentum), log_density, function(grads))
 
     joined = each(lambda tree: ravel_pytree(tree)[0], state)
-    return joined, lambda vector: logdensity_fn(split(vector)), functools.partial(each, split)
+    return joined, lambda vector: logdensity_fn(split(vector)), partial(each, split)
 
 
 def step(
@@ -165,7 +165,7 @@ def step(
         L: Length in which the momentum is forgotten.
         step_size: Step size of the integrator.
     """
-    key_noise, _, _ = jax.random.split(unrolled(rng_key), 3)  # As BlackJAX splits it.
+    key_noise, _, _ = random.split(unrolled(rng_key), 3)  # As BlackJAX splits it.
     move = with_isokinetic_maruyama(isokinetic_mclachlan(logdensity_fn, inverse_mass_matrix))
     moved, kinetic_change = move(state, step_size, L, key_noise)
     energy_change = kinetic_change - moved.logdensity + state.logdensity
@@ -174,7 +174,7 @@ def step(
     for vector in (moved.position, moved.momentum):
         is_finite &= jnp.all(jnp.isfinite(vector))
     # By numbers that the refused step was to end with, so that no others are drawn.
-    _, key_refreshed = jax.random.split(key_noise)
+    _, key_refreshed = random.split(key_noise)
     refused = state._replace(momentum=generate_unit_vector(key_refreshed, state.position))
     return pytrees.where(
         is_finite,

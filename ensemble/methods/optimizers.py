@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import ml_collections
 import optax
 
 from ensemble.config import Config
@@ -38,9 +37,7 @@ def learning_rate_schedule(config: Config, num_steps: int) -> optax.Schedule:
     return made
 
 
-def check_descent(
-    config: ml_collections.FrozenConfigDict, descent: Descent, shapes: Callable[[], Any]
-) -> None:
+def check_descent(config: Config, descent: Descent, shapes: Callable[[], Any]) -> None:
     """Refuses a user's schedule or optimizer that a compiled step cannot have.
 
     Args:
@@ -138,14 +135,12 @@ def create_descent(config: Config, num_steps: int) -> Descent:
     return descent_by(config, learning_rate_schedule(config, num_steps))
 
 
-def descent_by(config: ml_collections.FrozenConfigDict, schedule: optax.Schedule) -> Descent:
+def descent_by(config: Config, schedule: optax.Schedule) -> Descent:
     """Returns a descent by the optimiser of a configuration, with a learning rate by step."""
     return Descent(schedule, create_optimizer(config, schedule))
 
 
-def descent_of_each(
-    config: ml_collections.FrozenConfigDict, num_steps: int, *names: str
-) -> Descent:
+def descent_of_each(config: Config, num_steps: int, *names: str) -> Descent:
     """Returns a descent in which settings are each member's own, in `hyperparams` of its state.
 
     Args:

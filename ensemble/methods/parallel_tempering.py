@@ -14,11 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from blackjax.mcmc.hmc import HMCState
 from blackjax.mcmc.metrics import default_metric
+from jax import lax, random
 
 from ensemble import pytrees
 from ensemble.methods.kernels import Chain, LogDensityFn, Sampler, Settings, follow
 from ensemble.methods.warmup import Adaptation, windows
-from ensemble.sharding.chainwise import with_own_gradient
+from ensemble.sharding.transfer import with_own_gradient
 
 SWAP = 2**32 - 3
 """Number of the stream of swaps in a draw's key: no replica has it."""
@@ -118,7 +119,7 @@ def make(
         return Chain(place(position).state, replicas)
 
     def step(rng_key, chain, t):
-        rng_key = jax.random.fold_in(rng_key, t)
+        rng_key = random.fold_in(rng_key, t)
         replicas = chain.adaptation
 
         def move(one):
@@ -135,7 +136,7 @@ def make(
         keys = pytrees.keys_of(rng_key, jnp.arange(number))
         # One after another: within the vmap over chains, JAX cannot map a likelihood over shards
         # once more.
-        at, tuning, drawn = jax.lax.map(move, (keys, replicas.at, replicas.betas, replicas.tuning))
+        at, tuning, drawn = lax.map(move, (keys, replicas.at, replicas.betas, replicas.tuning))
         replicas = swapped(rng_key, replicas._replace(at=at, tuning=tuning), t)
         replicas = adapted(replicas, t, settings.num_warmup)
         state = pytrees.at(replicas.at, -1).state
@@ -156,7 +157,7 @@ def swapped(rng_key: jax.Array, replicas: Replicas, t: jax.Array) -> Replicas:
     log_accept = jnp.diff(replicas.betas) * (ratio[:-1] - ratio[1:])
     accept = jnp.where(jnp.isnan(log_accept), 0, jnp.exp(jnp.minimum(log_accept, 0)))
     is_tried = numbers[:-1] % 2 == t % 2
-    uniform = jax.random.uniform(jax.random.fold_in(rng_key, SWAP), accept.shape)
+    uniform = random.uniform(random.fold_in(rng_key, SWAP), accept.shape)
     goes_up = jnp.append(is_tried & (uniform < accept), False)
     order = numbers + goes_up - jnp.roll(goes_up, 1)  # From which a replica comes.
     swaps = replicas.swaps + jnp.where(is_tried, accept, 0)
@@ -166,7 +167,7 @@ def swapped(rng_key: jax.Array, replicas: Replicas, t: jax.Array) -> Replicas:
 def adapted(replicas: Replicas, t, num_warmup: int) -> Replicas:
     """Spreads the temperatures anew where draw t ends a round; after the warm-up, counts."""
     is_end = jnp.any(t == _ENDS[num_warmup // 2 > _ENDS])
-    replicas = jax.lax.cond(is_end, lambda one: spread_anew(one, t), lambda one: one, replicas)
+    replicas = lax.cond(is_end, lambda one: spread_anew(one, t), lambda one: one, replicas)
     log_ratios = jnp.diff(replicas.betas) * replicas.at.log_ratio[:-1]
     log_ratios = jnp.where(jnp.isnan(log_ratios) | (t < num_warmup), -jnp.inf, log_ratios)
     top = jnp.maximum(replicas.top, log_ratios)

@@ -18,19 +18,19 @@ The noise of the gradient heats the chain. Of a gradient with noise V to dU it l
 temperature 1 + h^2 V / (M (1 - c^2)), and slow directions of x at `temperature` below.
 """
 
-import functools
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 import optax
-from jax import Array
+from jax import Array, random
 
 from ensemble import pytrees
+from ensemble.config import Config
 from ensemble.config.builtin import PRIOR
 from ensemble.draws.store import LOG_DENSITY
 from ensemble.likelihoods.predictive import Predictive
@@ -109,7 +109,7 @@ class Timetable(NamedTuple):
         return (within >= self.num_burn_in) | (self.schedule != "cyclical")
 
 
-def timetable(config: ml_collections.FrozenConfigDict) -> Timetable:
+def timetable(config: Config) -> Timetable:
     """Returns the timetable of a configuration."""
     return Timetable(**pytrees.without(config.sgmcmc, "preconditioner"), peak=config.learning_rate)
 
@@ -155,7 +155,7 @@ def langevin(
         zeros = jax.tree.map(jnp.zeros_like, params)
         return LangevinState(
             num_steps=jnp.zeros((), jnp.int32),
-            rng_key=jax.random.key_data(jax.random.key(0)),
+            rng_key=random.key_data(random.key(0)),
             momentum=zeros,
             squares=zeros if num_adapting else None,
             kinetic=jnp.zeros(()),
@@ -170,7 +170,7 @@ def langevin(
         mass = masses(squares, grads)
         size = jnp.sqrt(2 * learning_rate(count) / (num_examples * (1 + decay)))
         moved = jax.tree.map(lambda p, g: p - size * num_examples * g, state.momentum, grads)
-        rng_key = jax.random.fold_in(jax.random.wrap_key_data(state.rng_key), count)
+        rng_key = random.fold_in(random.wrap_key_data(state.rng_key), count)
         noise = pytrees.standard_normal(rng_key, grads)
         scale = jnp.sqrt(1 - decay**2) * is_noisy(count)
         momentum = jax.tree.map(
@@ -180,13 +180,13 @@ def langevin(
             lambda before, after, m: size / 2 * (before + after) / m, moved, momentum, mass
         )
         energies = jax.tree.map(lambda p, m: jnp.sum(p**2 / m), moved, mass)
-        kinetic = sum(jax.tree.leaves(energies)) / pytrees.size(grads)
+        kinetic = jax.tree.reduce(jnp.add, energies) / pytrees.size(grads)
         return updates, LangevinState(count + 1, state.rng_key, momentum, squares, kinetic)
 
     return optax.GradientTransformation(init, update)
 
 
-def _share_kept(config: ml_collections.FrozenConfigDict):
+def _share_kept(config: Config):
     """Returns the share of the momentum that a step keeps."""
     return float(config.get("momentum", 0.0))
 
@@ -225,7 +225,7 @@ class LangevinChain(NamedTuple):
     energy: Array
 
 
-def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
+def create(config: Config, task: Supervised) -> Method:
     """Makes the method of a configuration.
 
     Raises:
@@ -240,8 +240,8 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
     optimizer = langevin(schedule, times.is_noisy, number, _share_kept(config), num_adapting)
 
     def seed(state, rng_key):
-        noise_key = jax.random.fold_in(rng_key, Stream.DESCENT)
-        return state._replace(rng_key=jax.random.key_data(noise_key))
+        noise_key = random.fold_in(rng_key, Stream.DESCENT)
+        return state._replace(rng_key=random.key_data(noise_key))
 
     epochs = training.Epochs.of(config, number)
     report = LangevinReport(config, task)
@@ -276,7 +276,7 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
             parameters=parameters,
             keep=Keep(times.draws_before, times.steps_per_draw, only_rows=True),
             together=None,
-            start=functools.partial(_start, config, task),
+            start=partial(_start, config, task),
         )
 
     cycle = {"the length of a cycle": (times.cycle_steps, "config.sgmcmc.num_samples")}
@@ -284,7 +284,7 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
         config=config,
         task=task,
         num_members=config.num_chains,
-        place=functools.partial(training.spread, config, task),
+        place=partial(training.spread, config, task),
         algorithm=algorithm,
         report=report,
         steps_per_epoch=epochs.steps,
@@ -297,7 +297,7 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
 def _start(config, task: Supervised) -> Start:
     """Draws from the prior, or reads members of another run."""
     if config.init_from == PRIOR:
-        key = jax.random.key(config.seed)
+        key = random.key(config.seed)
         keys = pytrees.keys_of(key, jnp.arange(config.num_chains))
         params = jax.vmap(task.sample_prior)(keys)
     else:

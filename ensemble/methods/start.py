@@ -19,21 +19,22 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 import scipy
+from jax import Array, random
 from jax.flatten_util import ravel_pytree
+from numpy.typing import NDArray
 
 from ensemble import pytrees
+from ensemble.config import Config
 from ensemble.config.builtin import MAP, PRIOR, STARTS, UNIFORM
 from ensemble.data.source import Examples, in_memory
 from ensemble.draws.store import Draws
 from ensemble.errors import InputError
-from ensemble.methods.given_weights import check_number, named, read
+from ensemble.methods.given_weights import check_number, fitting, named, read
 from ensemble.priors import prior_of
 from ensemble.runtime.algorithm import Start
 from ensemble.sharding import processes, signals, transfer
-from ensemble.storage import weights
 from ensemble.storage.workdir import Workdir
 from ensemble.task import LogDensity, Modelled
 from ensemble.tasks.linear_likelihood import join_bias, split_bias, with_bias
@@ -82,7 +83,7 @@ def from_params(coordinates: Coordinates | None, params):
         return split_bias(_stretched(scaled, one["directions"], 1 / one["stretch"]), params)
 
 
-def _stretched(z: jax.Array, directions: jax.Array, stretch: jax.Array) -> jax.Array:
+def _stretched(z: Array, directions: Array, stretch: Array) -> Array:
     """Stretches z [R, C] along the directions."""
     along = jnp.tensordot(directions, z, axes=2)
     return z + jnp.tensordot((stretch - 1) * along, directions, axes=1)
@@ -140,7 +141,7 @@ def kronecker(
     return {name: jnp.asarray(array, jnp.float32) for name, array in arrays.items()}
 
 
-def _curvature(blocks: list[np.ndarray], params: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _curvature(blocks: list[NDArray], params: NDArray) -> tuple[NDArray, NDArray]:
     """Returns A [R, R] and F [C, C] of the module's docstring, at params [R, C]."""
     num_rows, num_outputs = params.shape
     moment = np.zeros((num_rows, num_rows))
@@ -155,8 +156,8 @@ def _curvature(blocks: list[np.ndarray], params: np.ndarray) -> tuple[np.ndarray
 
 
 def _least_curvature(
-    blocks: list[np.ndarray], whitened: Coordinates, temperature: float, most: int
-) -> dict[str, np.ndarray]:
+    blocks: list[NDArray], whitened: Coordinates, temperature: float, most: int
+) -> dict[str, NDArray]:
     """Returns `directions` in which the posterior's Hessian in z is least, and their `stretch`.
 
     A few iterations find them well enough: whatever the directions are, the map is what it is.
@@ -194,7 +195,7 @@ def _least_curvature(
     return {"directions": vectors.T.reshape(-1, *shape), "stretch": stretch}
 
 
-def starting_points(config: ml_collections.FrozenConfigDict, task, density: LogDensity) -> Start:
+def starting_points(config: Config, task, density: LogDensity) -> Start:
     """Finds the coordinates in which chains move, and where they start.
 
     Chains that start at the MAP, which only the Kronecker mass has, start at draws of its Laplace
@@ -211,8 +212,8 @@ def starting_points(config: ml_collections.FrozenConfigDict, task, density: LogD
     Raises:
         InputError: `config.init_from` does not suit this run, or the mass the network.
     """
-    keys = pytrees.keys_of(jax.random.key(config.seed), jnp.arange(config.num_chains))
-    keys = jax.vmap(jax.random.split)(keys)[:, 0]
+    keys = pytrees.keys_of(random.key(config.seed), jnp.arange(config.num_chains))
+    keys = jax.vmap(random.split)(keys)[:, 0]
     origin = config.init_from
     whitens = config.sampler.mass_matrix == "kronecker"
     # What is refused is said before the long search.
@@ -245,7 +246,7 @@ def starting_points(config: ml_collections.FrozenConfigDict, task, density: LogD
     return Start(coordinates, density.layout.pad(found, axis=1))
 
 
-def given_starts(config: ml_collections.FrozenConfigDict, task: Supervised | Modelled):
+def given_starts(config: Config, task: Supervised | Modelled):
     """Reads the parameters [C, ...] of a run's first live members or chains, or of a file.
 
     Chains give their last draws. A file of weights is one member.
@@ -263,7 +264,7 @@ def given_starts(config: ml_collections.FrozenConfigDict, task: Supervised | Mod
         found = read(config.init_from, what)
     shapes = task.params_shapes()
     own = named(shapes)
-    fits = weights.fitting(found, own, own, what, str(config.model))
+    fits = fitting(found, own, own, what, str(config.model))
     leaves = [jnp.asarray(fits[name][: config.num_chains]) for name in own]
     check_number(config, len(leaves[0]), "num_chains")
     starts = jax.tree.unflatten(jax.tree.structure(shapes), leaves)
@@ -287,7 +288,7 @@ def find_map(task, density: LogDensity):
         The parameters at the maximum.
     """
     coordinates = None
-    params = task.init_variables(jax.random.key(0))["params"]
+    params = task.init_variables(random.key(0))["params"]
     if getattr(task, "is_softmax_regression", False):
         params = jax.tree.map(jnp.zeros_like, params)
         # There the Kronecker form is exact: nothing is left to stretch.

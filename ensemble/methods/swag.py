@@ -7,16 +7,16 @@ of low rank and a diagonal, of which sets of variables are drawn. Several member
 (Wilson and Izmailov 2020, arXiv:2002.08791).
 """
 
-import functools
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 import optax
+from jax import Array, lax, random
 from jax.flatten_util import ravel_pytree
 
 from ensemble import pytrees
@@ -49,9 +49,9 @@ class SWAGState(NamedTuple):
 
     moving: Any
     collections: Any
-    mean: jax.Array
-    squares: jax.Array
-    deviations: jax.Array
+    mean: Array
+    squares: Array
+    deviations: Array
 
 
 class SWAGReport(training.DescentReport):
@@ -75,7 +75,7 @@ def create(config: Config, task: Supervised) -> Method:
         config,
         task,
         lambda own, _: descent_by(own, schedule),
-        wrap=functools.partial(draws_of_iterates, config, task, np.array(parts) + start),
+        wrap=partial(draws_of_iterates, config, task, np.array(parts) + start),
         report=SWAGReport,
         facts={"the number of steps": (steps, "config.num_epochs or config.num_steps")},
     )
@@ -96,7 +96,7 @@ class _Batches:
 
 
 def draws_of_iterates(
-    config: ml_collections.FrozenConfigDict,
+    config: Config,
     task: Supervised,
     ends: np.ndarray,
     descent: Algorithm,
@@ -138,11 +138,11 @@ def draws_of_iterates(
             return mean, squares + off * deviation, rows
 
         due = jnp.any(now.step + 1 == ends)
-        moments = jax.lax.cond(due, collect, lambda moments: moments, state[2:])
+        moments = lax.cond(due, collect, lambda moments: moments, state[2:])
         return SWAGState(moving, state.collections, *moments), info
 
     def parameters(now, state):
-        params = jax.vmap(functools.partial(_drawn, now, state))(draws)
+        params = jax.vmap(partial(_drawn, now, state))(draws)
         return {"params": params, **state.collections}
 
     def settle(now, state, data):
@@ -154,15 +154,15 @@ def draws_of_iterates(
 
             def one(i, kept):
                 batch = batches.read(fixed, pytrees.at(sent, i), i)
-                key = jax.random.fold_in(jax.random.fold_in(now.key, Stream.DROPOUT), i)
+                key = random.fold_in(random.fold_in(now.key, Stream.DROPOUT), i)
                 variables = {"params": params, **kept}
                 _, aux = task.log_likelihood(variables, batch.inputs, batch.targets, True, key)
                 return aux.state
 
             first = pytrees.without(state.moving.variables, "params")
-            return jax.lax.fori_loop(0, count, one, first)
+            return lax.fori_loop(0, count, one, first)
 
-        kept = jax.lax.map(of_draw, draws)
+        kept = lax.map(of_draw, draws)
         return state._replace(collections=kept), jnp.int8(Status.ACTIVE)
 
     between = descent.between
@@ -176,13 +176,13 @@ def draws_of_iterates(
     return descent._replace(init=init, step=step, parameters=parameters, between=between)
 
 
-def _drawn(now: Now, state: SWAGState, k: jax.Array):
+def _drawn(now: Now, state: SWAGState, k: Array):
     """Parameters of a draw."""
-    key = jax.random.fold_in(jax.random.fold_in(now.key, Stream.DRAWS), k)
+    key = random.fold_in(random.fold_in(now.key, Stream.DRAWS), k)
     params, number = state.moving.variables["params"], len(state.deviations)
     sizes = [leaf.size for leaf in jax.tree.leaves(params)]
     *own, common = [
-        jax.random.normal(jax.random.fold_in(key, place), (size,))
+        random.normal(random.fold_in(key, place), (size,))
         for place, size in enumerate((*sizes, number))
     ]
     sd = jnp.sqrt(jnp.maximum(state.squares, 0) / number)

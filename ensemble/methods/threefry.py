@@ -7,10 +7,9 @@ to start. Where a program draws few numbers often, these take more time than the
 
 import operator
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, random
 from jax.extend import random as extend_random
 
 
@@ -40,12 +39,12 @@ def threefry(key: Array, first: Array, second: Array) -> tuple[Array, Array]:
 
 def unrolled(rng_key: Array) -> Array:
     """A key with the same random numbers; of another kind than Threefry's, the key itself."""
-    if jax.random.key_impl(rng_key) != "threefry2x32":
+    if random.key_impl(rng_key) != "threefry2x32":
         return rng_key
-    return jax.random.wrap_key_data(jax.random.key_data(rng_key), impl=_UNROLLED)
+    return random.wrap_key_data(random.key_data(rng_key), impl=_UNROLLED)
 
 
-def _words(key: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+def _words(key: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
     """Both words of the counters 0, 1, ... of an array, whose sizes are below 2^32."""
     counts = jnp.arange(int(np.prod(shape)), dtype=jnp.uint32).reshape(shape)
     return threefry(key, jnp.uint32(0), counts)
@@ -53,7 +52,7 @@ def _words(key: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array
 
 _UNROLLED = extend_random.define_prng_impl(
     key_shape=(2,),
-    seed=lambda seed: jax.random.key_data(jax.random.key(seed, impl="threefry2x32")),
+    seed=lambda seed: random.key_data(random.key(seed, impl="threefry2x32")),
     split=lambda key, shape: jnp.stack(_words(key, shape), axis=-1),
     random_bits=lambda key, bit_width, shape: operator.xor(*_words(key, shape)),  # Of 32 bits.
     fold_in=lambda key, data: jnp.stack(

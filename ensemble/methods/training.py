@@ -1,15 +1,16 @@
 """Common parts of all methods whose members descend by batches."""
 
-import functools
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 import optax
+from jax import Array, random
+from numpy.typing import NDArray
 
 from ensemble import pytrees
 from ensemble.config import Config, with_defaults
@@ -26,13 +27,13 @@ from ensemble.runtime.algorithm import Algorithm, Between, Info, Status, Stream
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.feed import Batch, Batches, Fixed, Order
 from ensemble.runtime.loop import Period
-from ensemble.runtime.method import Method, Report
+from ensemble.runtime.method import Method, Report, Scalars
 from ensemble.sharding import processes
 from ensemble.storage.memory import device_bytes, memory_bytes
 from ensemble.task import Aux
 from ensemble.tasks.supervised import Supervised
 
-Objective = Callable[..., tuple[jax.Array, Aux]]
+Objective = Callable[..., tuple[Array, Aux]]
 """`(variables, inputs, targets, key) -> (log likelihood [B] in nats, what else there is)`."""
 _BLOCK = 256
 """Validation examples that a member predicts at a time."""
@@ -58,7 +59,7 @@ class DescentReport(Report):
         super().__init__(config, task, f"lower config.learning_rate={config.learning_rate}")
         self.schedule = jax.jit(descent.learning_rate)  # Not a program for each operation.
 
-    def scalars(self, run, period: Period) -> dict[str, float]:
+    def scalars(self, run, period: Period) -> Scalars:
         """Means over steps, and the learning rate of the last one."""
         rate = self.share * float(self.schedule(period.end - 1))
         return {"train/learning_rate": rate, **super().scalars(run, period)}
@@ -73,7 +74,7 @@ class DescentReport(Report):
             )
 
 
-def with_own_keys(config: ml_collections.FrozenConfigDict) -> Config:
+def with_own_keys(config: Config) -> Config:
     """Returns a configuration in which keys of deep ensembles that it lacks have their defaults."""
     return with_defaults(config, DeepEnsemble)
 
@@ -90,7 +91,7 @@ class Epochs(NamedTuple):
     batch_size: int
 
     @classmethod
-    def of(cls, config: ml_collections.FrozenConfigDict, num_examples: int) -> "Epochs":
+    def of(cls, config: Config, num_examples: int) -> "Epochs":
         """Returns the epochs of a configuration."""
         return cls(num_examples, int(min(config.batch_size, num_examples)))
 
@@ -104,7 +105,7 @@ class Epochs(NamedTuple):
         return step * self.num_examples // self.steps
 
 
-def num_steps(config: ml_collections.FrozenConfigDict, num_examples: int) -> int:
+def num_steps(config: Config, num_examples: int) -> int:
     """Returns the steps that the configuration asks for."""
     return int(config.num_steps or config.num_epochs * Epochs.of(config, num_examples).steps)
 
@@ -156,7 +157,7 @@ def create(
     if own.init_from:
         from ensemble.methods import given_weights  # Most members start by themselves.
 
-        start = functools.partial(given_weights.start, own, learned)
+        start = partial(given_weights.start, own, learned)
 
     def algorithm(devices, numbers):
         found = descending(own, learned, devices, numbers, steps, how)._replace(start=start)
@@ -172,7 +173,7 @@ def create(
         task,
         epochs,
         members_learn=learned,
-        place=functools.partial(place, own, learned),
+        place=partial(place, own, learned),
         algorithm=algorithm,
         report=report(own, task, how),
         **more,
@@ -230,13 +231,13 @@ def of_members(config: Config, task: Supervised, epochs: Epochs, **more) -> Meth
     )
 
 
-def spread(config: ml_collections.FrozenConfigDict, task: Supervised, number: int) -> Devices:
+def spread(config: Config, task: Supervised, number: int) -> Devices:
     """Places members on the devices, each whole."""
     devices = processes.devices(config.num_devices)
     return Devices(number, devices, task.traits.examples_are_independent)
 
 
-def place(config: ml_collections.FrozenConfigDict, task: Supervised, number: int) -> Devices:
+def place(config: Config, task: Supervised, number: int) -> Devices:
     """Places members on the devices: each on one, unless it takes more than half of it.
 
     Raises:
@@ -288,18 +289,18 @@ class Output(NamedTuple):
     """
 
     gradients: Any
-    loss: jax.Array
-    predicted: dict[str, jax.Array]
+    loss: Array
+    predicted: dict[str, Array]
     state: Variables
 
 
 def apply_member(
     variables: Variables,
     objective: Objective,
-    inputs: jax.Array,
+    inputs: Array,
     targets,
-    weights: jax.Array,
-    key: jax.Array,
+    weights: Array,
+    key: Array,
 ) -> Output:
     """Runs one member on a batch and differentiates its loss; no collective is crossed.
 
@@ -322,8 +323,8 @@ def apply_member(
 
 
 def update_member(
-    optimizer: optax.GradientTransformation, params, state, gradients, loss: jax.Array
-) -> tuple[Any, Any, jax.Array]:
+    optimizer: optax.GradientTransformation, params, state, gradients, loss: Array
+) -> tuple[Any, Any, Array]:
     """Takes one optimiser step.
 
     Args:
@@ -377,7 +378,7 @@ def descent(
 
     def step(now, state, batch):
         variables, params = state.variables, state.variables["params"]
-        key = jax.random.fold_in(jax.random.fold_in(now.key, Stream.DROPOUT), now.step)
+        key = random.fold_in(random.fold_in(now.key, Stream.DROPOUT), now.step)
         (grads, loss, weight, moved), predicted = spread((variables, key), batch)
         prior, of_prior = jax.value_and_grad(task.log_prior)(params)
         grads = jax.tree.map(lambda g, p: g / weight - p / number, grads, of_prior)
@@ -391,7 +392,7 @@ def descent(
     return init, step
 
 
-def ensemble_scores(task: Supervised) -> Callable[..., dict[str, jax.Array]]:
+def ensemble_scores(task: Supervised) -> Callable[..., dict[str, Array]]:
     """Returns an `Algorithm.together`: scores of the mean of all members that live."""
     likelihood, num_each = task.likelihood, task.num_estimators
 
@@ -404,7 +405,7 @@ def ensemble_scores(task: Supervised) -> Callable[..., dict[str, jax.Array]]:
     return together
 
 
-def make_objective(config: ml_collections.FrozenConfigDict, task: Supervised) -> Objective:
+def make_objective(config: Config, task: Supervised) -> Objective:
     """Objective of a member: the log likelihood, as far as nothing else is configured.
 
     Samplers divide it by a temperature. Labels may be smoothed.
@@ -475,7 +476,7 @@ def batches(
         devices,
         numbers,
         source,
-        order or functools.partial(epoch_batches, *epochs, seed),
+        order or partial(epoch_batches, *epochs, seed),
         weights=None if weights is None else weights.astype(np.float32),
         prepare=task.prepare,
         augment=augment,
@@ -488,9 +489,7 @@ def batches(
     return found
 
 
-def weights_of(
-    config: ml_collections.FrozenConfigDict, source, with_classes: bool = True
-) -> np.ndarray | None:
+def weights_of(config: Config, source, with_classes: bool = True) -> NDArray | None:
     """Returns how much examples of training count, [N]; None: all the same.
 
     Raises:
@@ -509,9 +508,7 @@ def weights_of(
     return of_class if weights is None else weights * of_class
 
 
-def augmentation(
-    config: ml_collections.FrozenConfigDict, source: Source
-) -> Callable[[jax.Array, jax.Array], jax.Array] | None:
+def augmentation(config: Config, source: Source) -> Callable[[Array, Array], Array] | None:
     """Returns the augmentation of raw inputs: images are moved, then a user's function changes all.
 
     Args:
@@ -537,7 +534,7 @@ def augmentation(
         )
 
     def own(rng_key, example):
-        rng_key = jax.random.fold_in(rng_key, _OWN)
+        rng_key = random.fold_in(rng_key, _OWN)
         return AUGMENTATIONS.call(name, rng_key, example[None], has=("shape", "dtype"))
 
     def augmented(rng_keys, inputs):
@@ -547,7 +544,7 @@ def augmentation(
 
     if name:
         example = jax.ShapeDtypeStruct(shape, dtype)
-        made = jax.eval_shape(own, jax.random.key(config.seed), example)
+        made = jax.eval_shape(own, random.key(config.seed), example)
         if made.dtype not in (dtype, jnp.float32) or made.shape != (1, *shape):
             raise InputError(
                 f"the augmentation {name} made {made.dtype}{made.shape} of {dtype}{(1, *shape)}; "
@@ -571,8 +568,8 @@ class StoppingEarly(NamedTuple):
 
     variables: Any
     moving: Any
-    lowest: jax.Array
-    waited: jax.Array
+    lowest: Array
+    waited: Array
 
 
 def stopping_early(
@@ -583,7 +580,7 @@ def stopping_early(
     data: Batch,
     epoch: int,
     first: int = 1,
-    criteria: Callable[[jax.Array], jax.Array] = lambda losses: losses,
+    criteria: Callable[[Array], Array] = lambda losses: losses,
 ) -> Algorithm:
     """Makes members that stop without progress, and predict with their best variables.
 
@@ -664,9 +661,9 @@ def blocks(
     devices: Devices,
     source: Source,
     split: str,
-    rows: Sequence[np.ndarray],
+    rows: Sequence[NDArray],
     size: int,
-    weights: np.ndarray | None = None,
+    weights: NDArray | None = None,
 ) -> Batch:
     """Raw examples that members are judged by, in blocks [n, B, ...]; padding has weight zero.
 
@@ -695,8 +692,8 @@ def blocks(
 
 
 def mean_loss(
-    task: Supervised, devices: Devices, losses_of: Callable[[Any, Batch], jax.Array]
-) -> Callable[[Any, Batch], jax.Array]:
+    task: Supervised, devices: Devices, losses_of: Callable[[Any, Batch], Array]
+) -> Callable[[Any, Batch], Array]:
     """Returns `(variables, blocks) -> [...]`, the mean of losses of one member.
 
     Args:

@@ -5,8 +5,8 @@ The step size is found by dual averaging, the mass from the draws of windows tha
 where a window ends.
 """
 
-import functools
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -18,6 +18,7 @@ from blackjax.adaptation.step_size import (
     DualAveragingAdaptationState,
     dual_averaging_adaptation,
 )
+from jax import lax
 
 from ensemble import pytrees
 from ensemble.methods import leafwise_metric, low_rank_mass
@@ -104,7 +105,7 @@ def windows(settings, is_by_leaf: bool = False) -> Windows:
                 step_size = begin(averaged(step_size))
                 if not is_low_rank:
                     # Fused with the last draw of its window, a mass would round otherwise.
-                    mass = finish(jax.lax.optimization_barrier(mass))
+                    mass = finish(lax.optimization_barrier(mass))
             return _typed(Adaptation(step_size, mass))
 
         t = jnp.minimum(t, num_warmup)
@@ -112,8 +113,8 @@ def windows(settings, is_by_leaf: bool = False) -> Windows:
         if is_low_rank:  # Outside of conditions, which would copy all draws of the window.
             mass = low_rank_mass.keep(mass, jnp.asarray(places)[t], state)
             adaptation = adaptation._replace(mass=())
-        branches = [functools.partial(adapt, stage) for stage in range(stages.max() + 1)]
-        adaptation = jax.lax.switch(jnp.asarray(stages)[t], branches, adaptation)
+        branches = [partial(adapt, stage) for stage in range(stages.max() + 1)]
+        adaptation = lax.switch(jnp.asarray(stages)[t], branches, adaptation)
         return adaptation._replace(mass=mass) if is_low_rank else adaptation
 
     return Windows(init, step_size, update)

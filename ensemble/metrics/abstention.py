@@ -6,8 +6,8 @@ those without a temperature, so that the order of examples depends on no calibra
 
 from __future__ import annotations
 
-import contextlib
 import math
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,7 +53,7 @@ class Rule(NamedTuple):
         """
         name, _, rest = str(text).partition("=")
         value, at, tolerance = rest.partition("@")
-        with contextlib.suppress(ValueError):
+        with suppress(ValueError):
             rule = cls(name, float(value), float(tolerance) if at else None)
             is_tolerance = rule.tolerance is None or 0 < rule.tolerance < math.inf
             if name in (MAX_ERROR, COVERAGE) and 0 < rule.value < 1 and is_tolerance:

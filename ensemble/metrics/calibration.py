@@ -157,7 +157,7 @@ def conformal(held: Any, test: Any, allow_empty: bool = False) -> Outcome | None
     return Outcome(CONTAINED, threshold, float(covered.mean()), expected, float(sizes.mean()))
 
 
-def _surprise(p: Any, y: NDArray) -> NDArray:
+def _surprise(p, y: NDArray) -> NDArray:
     """Nonconformity scores [N] of targets."""
     if p.kind == "classes":
         return -p.log_prob(y)

@@ -187,7 +187,7 @@ def metrics_of(p: Any) -> Metrics:
     return METRICS[p.kind]
 
 
-def _of_several(p: Any) -> Metrics:
+def _of_several(p) -> Metrics:
     """The NLL of all targets together; else the mean over targets, of nats the sum."""
     first = metrics_of(p.targets[0])
     joint = {"nll": Metric("NLL of all", of.nll, "nats")} if "nll" in first else {}
@@ -196,7 +196,7 @@ def _of_several(p: Any) -> Metrics:
     return joint
 
 
-def _over_targets(metric: Metric, p: Any, y: NDArray) -> Any:
+def _over_targets(metric: Metric, p, y: NDArray):
     over = np.sum if metric.unit == "nats" else np.mean
     return over([metric.terms(one, y[:, d]) for d, one in enumerate(p.targets)], axis=0)
 
@@ -244,7 +244,7 @@ def requested(texts: Iterable[str], p: Any) -> Metrics:
     return found
 
 
-def _ranked(terms: Any, title: str, name: str, classes: list[str]) -> Metric:
+def _ranked(terms, title: str, name: str, classes: list[str]) -> Metric:
     for names in (classes, [*map(str, range(len(classes)))]):
         if name in names:
             of_class: Any = {"label": names.index(name)}
@@ -273,7 +273,7 @@ def _costs(path: str, classes: list[str]) -> Metric:
     return Metric(f"Mean cost ({path})", partial(_cost, costs=costs), bounds=bounds)
 
 
-def _cost(p: Any, y: NDArray, costs: NDArray) -> NDArray:
+def _cost(p, y: NDArray, costs: NDArray) -> NDArray:
     """Cost of the decision with the least expected cost (Elkan 2001, section 1)."""
     return costs[y, (p.probs @ costs).argmin(axis=1)]
 
@@ -291,7 +291,7 @@ def _custom(path: str) -> Metric:
     found = given_or_imported(path, f"--metrics={path}")
     metric = found if isinstance(found, Metric) else Metric(path.rpartition(":")[2], found)
 
-    def terms(p: Any, y: NDArray) -> NDArray:
+    def terms(p, y: NDArray) -> NDArray:
         try:
             values = np.asarray(metric.terms(p, y), np.float64)
             if values.shape not in ((), (len(p),)):

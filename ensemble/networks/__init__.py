@@ -24,8 +24,8 @@ network that is trained already, becomes a frozen backbone; only heads on its fe
     mine = ensemble.networks.on_features(function, "mlp")
 """
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import jax.numpy as jnp
@@ -38,8 +38,7 @@ from ensemble.errors import InputError, in_one_line, in_own_code
 from ensemble.network import Network
 from ensemble.networks.linen import LinenNetwork
 from ensemble.networks.packed import Packing
-
-Factory = Callable[..., Any]
+from ensemble.pytrees import ByName, Function
 
 FLOAT32 = "float32"
 """Value of `config.dtype` that leaves every network as it is."""
@@ -68,9 +67,9 @@ def __getattr__(name: str) -> Any:
 
 
 def create(
-    model: str | Factory,
+    model: str | Function,
     num_outputs: int,
-    settings: Mapping[str, Any] | None = None,
+    settings: ByName | None = None,
     dtype: str = FLOAT32,
     quantiles: np.ndarray | None = None,
     packing: Packing | None = None,
@@ -104,7 +103,7 @@ def create(
     if packing is not None:
         options["packing"] = packing
     for argument, key in {"dtype": f"{dtype=}", "packing": "method='packed_ensemble'"}.items():
-        if argument in options and argument not in inspect.signature(factory).parameters:
+        if argument in options and argument not in signature(factory).parameters:
             raise InputError(
                 f"config.{key} is for networks whose factory or Linen class takes `{argument}`, "
                 f"and {model=} does not; let it give that to every layer, or choose another"
@@ -120,12 +119,12 @@ def create(
     return as_network(made, model)
 
 
-def takes_quantiles(settings: Mapping[str, Any]) -> bool:
+def takes_quantiles(settings: ByName) -> bool:
     """Whether a network with these settings embeds numbers by their quantiles."""
     return bool(settings.get("embedding", NO_EMBEDDING) != NO_EMBEDDING)
 
 
-def on_features(function: Callable[[Any], Any], head: str | Factory) -> Factory:
+def on_features(function: Callable[[Any], Any], head: str | Function) -> Function:
     """Makes a factory of networks that are heads on the features of a frozen backbone.
 
     Args:
@@ -135,13 +134,13 @@ def on_features(function: Callable[[Any], Any], head: str | Factory) -> Factory:
     """
     from ensemble.networks.functions import FrozenBackbone  # Few networks have one.
 
-    def factory(num_outputs: int, dtype: Any = jnp.float32) -> Network:
+    def factory(num_outputs: int, dtype=jnp.float32) -> Network:
         return FrozenBackbone(function, create(head, num_outputs, dtype=jnp.dtype(dtype).name))
 
     return factory
 
 
-def as_network(made: Any, model: str | Factory) -> Network:
+def as_network(made: Any, model: str | Function) -> Network:
     """Adapts what the factory of a model returns.
 
     Raises:

@@ -6,15 +6,18 @@ many seconds to compile convolutions.
 
 from __future__ import annotations
 
-import contextlib
 import math
+from contextlib import nullcontext
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import random
+from numpy.typing import NDArray
 
 from ensemble.network import Network, Traits, Variables
+from ensemble.pytrees import ByName
 
 _NUM_EXAMPLES = 4
 _NUM_DRAWS = 4
@@ -30,10 +33,10 @@ def traits(network: Network, input_shape: tuple[int, ...]) -> Traits:
         input_shape: Shape of one example.
     """
     inputs = jax.ShapeDtypeStruct((_NUM_EXAMPLES, *input_shape), jnp.float32)
-    rng_key = jax.eval_shape(jax.random.key, 0)
+    rng_key = jax.eval_shape(random.key, 0)
     variables = jax.eval_shape(network.init, rng_key, inputs)
 
-    def learn(variables: Variables, inputs: Any, *rng_key: Any) -> Any:
+    def learn(variables: Variables, inputs, *rng_key):
         return network.apply(variables, inputs, True, *rng_key)
 
     jax.eval_shape(learn, variables, inputs, rng_key)
@@ -65,18 +68,18 @@ class Called:
             lambda *args: network.apply(*args)[0].astype(jnp.float32), static_argnums=2
         )
         self.inputs = self._rng.normal(size=(_NUM_EXAMPLES, *input_shape)).astype(np.float32)
-        key = jax.eval_shape(jax.random.key, 0)
+        key = jax.eval_shape(random.key, 0)
         self._shapes = jax.eval_shape(network.init, key, jnp.asarray(self.inputs))
         self.variables = self.draw()
 
     def draw(self) -> Variables:
         """Variables with other parameters."""
 
-        def normal(leaf: Any) -> np.ndarray:  # JAX would compile a program for each shape.
+        def normal(leaf) -> NDArray:  # JAX would compile a program for each shape.
             fan_in = max(1, math.prod(leaf.shape[:-1]))
             return (self._rng.normal(size=leaf.shape) * (2 / fan_in) ** 0.5).astype(leaf.dtype)
 
-        def one(leaf: Any) -> np.ndarray:
+        def one(leaf) -> NDArray:
             return np.ones(leaf.shape, leaf.dtype)
 
         return {
@@ -84,11 +87,11 @@ class Called:
             for name, tree in self._shapes.items()
         }
 
-    def __call__(self, variables: Variables, inputs: Any, *how: Any) -> np.ndarray:
+    def __call__(self, variables: Variables, inputs: Any, *how: Any) -> NDArray:
         """Outputs [B, K]; arguments are those of `Network.apply`."""
         is_traced = isinstance(jnp.zeros(()), jax.core.Tracer)  # What calls this.
         # It is compiled much more slowly there.
-        eager = jax.ensure_compile_time_eval() if is_traced else contextlib.nullcontext()
+        eager = jax.ensure_compile_time_eval() if is_traced else nullcontext()
         with eager, jax.default_device(_cpu()):
             return np.asarray(self._apply(variables, inputs, *(how or (False,))))
 
@@ -101,7 +104,7 @@ def _cpu() -> jax.Device | None:
         return None
 
 
-def _are_close(one: np.ndarray, other: np.ndarray) -> bool:
+def _are_close(one: NDArray, other: NDArray) -> bool:
     return bool(np.max(np.abs(one - other)) <= _TOLERANCE * np.max(np.abs(other)))
 
 
@@ -116,7 +119,7 @@ def last_activation(call: Called) -> str:
     return "softmax" if sums_are_one else "sigmoid"
 
 
-def output_layer(network: Network, input_shape: tuple[int, ...]) -> dict[str, Any] | None:
+def output_layer(network: Network, input_shape: tuple[int, ...]) -> ByName | None:
     """The dense layer that makes the outputs.
 
     Args:
@@ -133,11 +136,11 @@ def output_layer(network: Network, input_shape: tuple[int, ...]) -> dict[str, An
     num_outputs = outputs.shape[-1]
     factors = np.linspace(-10, -20, num_outputs, dtype=np.float32)
 
-    def turned(values: np.ndarray) -> np.ndarray:
+    def turned(values: NDArray) -> NDArray:
         """Other columns, of the other sign."""
         return np.roll(values, 1, axis=-1) * factors
 
-    def with_kernel(path: Any, kernel: np.ndarray) -> np.ndarray:
+    def with_kernel(path, kernel: NDArray) -> NDArray:
         changed = jax.tree.map_with_path(lambda at, one: kernel if at == path else one, params)
         return call({**call.variables, "params": changed}, call.inputs)
 
@@ -159,7 +162,7 @@ def output_layer(network: Network, input_shape: tuple[int, ...]) -> dict[str, An
 def has_same_noise(network: Network, input_shape: tuple[int, ...]) -> bool:
     """Whether a prediction with a key is the output of training with it; of one without state."""
     call = Called(network, input_shape)
-    rng_key = jax.random.key(0)
+    rng_key = random.key(0)
     learned, predicted = (
         call(call.variables, call.inputs, train, rng_key) for train in (True, False)
     )

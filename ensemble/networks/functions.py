@@ -17,11 +17,10 @@ in predictions without noise. A network that has state needs more than two such 
 `ensemble.network.Network`.
 """
 
-import dataclasses
-import functools
-import inspect
 import operator
-from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from inspect import signature
 from typing import Any
 
 import jax
@@ -31,11 +30,10 @@ from jax import Array
 
 from ensemble.errors import InputError
 from ensemble.network import Network, Variables, check_outputs
+from ensemble.pytrees import Function
 
-Function = Callable[..., Any]
 
-
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class FunctionNetwork:
     """A pair of functions without state; see `from_functions`.
 
@@ -68,7 +66,7 @@ class FunctionNetwork:
         one = jax.ShapeDtypeStruct((1, *inputs.shape[1:]), jnp.float32)
         tree = jax.eval_shape(self.init_params, jax.random.key(0), one)
         params = jax.tree.map_with_path(
-            lambda path, _: functools.reduce(operator.getitem, _names(path), variables["params"]),
+            lambda path, _: reduce(operator.getitem, _names(path), variables["params"]),
             tree,
         )
         noise = {"rng_key": rng_key} if self.takes_key else {}
@@ -85,15 +83,15 @@ def from_functions(init: Function, apply: Function) -> FunctionNetwork:
             [N, K]. To draw noise, such as dropout, it takes a third argument `rng_key`: a key, or
             None if it is to draw none.
     """
-    return FunctionNetwork(init, apply, "rng_key" in inspect.signature(apply).parameters)
+    return FunctionNetwork(init, apply, "rng_key" in signature(apply).parameters)
 
 
-def _names(path: Any) -> tuple[str, ...]:
+def _names(path) -> tuple[str, ...]:
     """The names of an array's path; of a tree that is one array, `array`."""
     return tuple(jax.tree_util.keystr((key,), simple=True) for key in path) or ("array",)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class FrozenBackbone:
     """A head on features; see `ensemble.networks.on_features`.
 
@@ -116,5 +114,5 @@ class FrozenBackbone:
         """Maps inputs to outputs; only the head has noise and state."""
         return self.head.apply(variables, self._features(inputs), train, rng_key)
 
-    def _features(self, inputs: Any) -> Array:
+    def _features(self, inputs) -> Array:
         return jax.lax.stop_gradient(jnp.asarray(self.function(inputs), jnp.float32))

@@ -16,9 +16,9 @@ What XLA's CPU compiler (jaxlib 0.10 to 0.12) does well decides their form:
 On accelerators these are `lax.conv_general_dilated` and nothing else.
 """
 
-import contextlib
 import contextvars
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -31,7 +31,7 @@ from ensemble.sharding.mesh import traced_platform
 _is_mapped = contextvars.ContextVar("is_mapped", default=False)
 
 
-@contextlib.contextmanager
+@contextmanager
 def mapped_over_networks() -> Iterator[None]:
     """On CPU, what is traced within has the form that is fast when it is vmapped over networks.
 

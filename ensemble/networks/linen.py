@@ -5,10 +5,10 @@ The smallest of them is logistic regression.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import inspect
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from inspect import signature
 from typing import Any
 
 import jax
@@ -79,7 +79,7 @@ class LinenNetwork:
         rngs = {}
         if rng_key is not None:  # Flax takes the stream `params` for one that is not given.
             rngs = {DROPOUT: rng_key, "params": jax.random.fold_in(rng_key, _OTHERS)}
-        with _noisy() if rngs and not train else contextlib.nullcontext():
+        with _noisy() if rngs and not train else nullcontext():
             outputs, moved = module.apply(
                 variables, inputs, rngs=rngs, mutable=list(state) if train else [], **mode
             )
@@ -88,7 +88,7 @@ class LinenNetwork:
     def _switched(self, train: bool) -> tuple[Any, dict[str, bool]]:
         """The module, and arguments of its call, in training or not."""
         fields = {one.name for one in dataclasses.fields(self.module)}
-        arguments = inspect.signature(type(self.module).__call__).parameters
+        arguments = signature(type(self.module).__call__).parameters
         of_call, of_module = (
             {name: value == train for name, value in SWITCHES.items() if name in there}
             for there in (arguments, fields)
@@ -96,15 +96,15 @@ class LinenNetwork:
         return (self.module, of_call) if of_call else (self.module.clone(**of_module), {})
 
 
-@contextlib.contextmanager
+@contextmanager
 def _noisy() -> Iterator[None]:
     """Within, layers of Flax draw their noise, whatever their module tells them."""
 
-    def draw(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
+    def draw(call, args, kwargs, context):
         layer = context.module
         if context.method_name != "__call__" or not isinstance(layer, _NOISY):
             return call(*args, **kwargs)
-        bound = inspect.signature(call).bind(*args, **kwargs)
+        bound = signature(call).bind(*args, **kwargs)
         before = layer.deterministic
         bound.arguments["deterministic"] = False
         object.__setattr__(layer, "deterministic", None)  # Modules are frozen.

@@ -5,8 +5,8 @@ Gorishniy, Rubachev and Babenko, "On embeddings for numerical features in tabula
 numbers that are made of it.
 """
 
-import functools
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -63,7 +63,7 @@ class MLP(nn.Module):
             x = Embedded(*fields, name="embedding")(x)
         groups = self.packing.num_groups
         in_columns = layers.are_mapped() and self.dtype is None and groups == 1
-        dense: Any = functools.partial(PackedDense, dtype=self.dtype)
+        dense: Any = partial(PackedDense, dtype=self.dtype)
         if in_columns:
             dense = layers.DenseOfColumns
         x = x.T if in_columns else x

@@ -11,17 +11,18 @@ variables of a network: every call makes them from its key. Intermediates, and V
 call creates, are dropped.
 """
 
-import dataclasses
-import functools
-import inspect
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from inspect import signature
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from flax.traverse_util import unflatten_dict
+from jax import random
 
 from ensemble.errors import InputError, in_one_line, in_own_code
 from ensemble.network import Variables, check_outputs
@@ -31,7 +32,7 @@ _MODULE = "new module at each call, such as lambda rngs: MyModule(num_outputs, r
 _NOISY = (nnx.Dropout, nnx.MultiHeadAttention)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class NNXNetwork:
     """A factory of NNX modules; see `from_nnx`.
 
@@ -64,18 +65,18 @@ class NNXNetwork:
             InputError: the module draws noise without a key, or returns something else than an
                 array.
         """
-        key = jax.random.key(0) if rng_key is None else rng_key
+        key = random.key(0) if rng_key is None else rng_key
         if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-            key = jax.random.wrap_key_data(key)
+            key = random.wrap_key_data(key)
         arrays = dict(self.leaves)
         streams = [path for path, leaf in arrays.items() if isinstance(leaf, jax.ShapeDtypeStruct)]
         number = 0
         for path, leaf in self.leaves.items():
             if isinstance(leaf, str):
-                arrays[path] = functools.reduce(operator.getitem, map(str, path), variables[leaf])
+                arrays[path] = reduce(operator.getitem, map(str, path), variables[leaf])
             elif path in streams and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-                start = jax.random.fold_in(key, number)
-                arrays[path] = jax.random.split(start, leaf.shape) if leaf.shape else start
+                start = random.fold_in(key, number)
+                arrays[path] = random.split(start, leaf.shape) if leaf.shape else start
                 number += 1
             elif path in streams:  # A counter.
                 arrays[path] = jnp.zeros(leaf.shape, leaf.dtype)
@@ -83,7 +84,7 @@ class NNXNetwork:
         module.train() if train else module.eval()
         if not train and rng_key is not None:
             module.set_attributes(*_NOISY, deterministic=False, raise_if_not_found=False)
-        own = None if rng_key is None else nnx.Rngs(jax.random.fold_in(key, len(streams)))
+        own = None if rng_key is None else nnx.Rngs(random.fold_in(key, len(streams)))
         outputs = check_outputs(module(inputs, **({"rngs": own} if self.takes_rngs else {})))
         after = _arrays(module)
         if rng_key is None and any(after[path] is not arrays[path] for path in streams):
@@ -132,14 +133,14 @@ def from_nnx(factory: Factory) -> NNXNetwork:
             )
         graphdef, state = nnx.split(module)
         leaves = {path: _leaf(module, path, one) for path, one in nnx.to_flat_state(state)}
-        takes_rngs = "rngs" in inspect.signature(type(module).__call__).parameters
+        takes_rngs = "rngs" in signature(type(module).__call__).parameters
         networks.append(NNXNetwork(factory, graphdef, leaves, takes_rngs))
 
-    jax.eval_shape(trace, jax.random.key(0))  # Nothing is computed.
+    jax.eval_shape(trace, random.key(0))  # Nothing is computed.
     return networks[0]
 
 
-def _leaf(module: nnx.Module, path: Any, leaf: Any) -> Any:
+def _leaf(module: nnx.Module, path, leaf):
     """An entry of `NNXNetwork.leaves`, of a module that was built from a traced key."""
     if isinstance(leaf, nnx.RngState):
         return jax.eval_shape(lambda value: value, leaf.get_value())
@@ -154,7 +155,7 @@ def _leaf(module: nnx.Module, path: Any, leaf: Any) -> Any:
     return leaf
 
 
-def _build(factory: Factory, rng_key: Any) -> nnx.Module:
+def _build(factory: Factory, rng_key) -> nnx.Module:
     """A module of a member, without what it has noted about its own construction."""
     try:
         with nnx.use_eager_sharding(False):  # Where arrays lie is the mesh's to say.

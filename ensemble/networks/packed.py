@@ -7,8 +7,8 @@ first layer sees all inputs, the last all groups. In place of one layer of M * g
 paper has it, there are M networks with layers of gamma groups: the same products.
 """
 
-import dataclasses
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -19,7 +19,7 @@ from jax import Array, lax
 from ensemble.networks import layers
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Packing:
     """What one estimator has of a network; without arguments, all of it.
 
@@ -63,7 +63,7 @@ class PackedDense(nn.Dense):
         if groups == 1:
             return super().__call__(inputs)
 
-        def start(rng_key: Any, shape: Any, *dtype: Any) -> Array:
+        def start(rng_key, shape, *dtype) -> Array:
             keys = jax.random.split(rng_key, groups)
             return jax.vmap(lambda key: self.kernel_init(key, shape[1:], *dtype))(keys)
 
@@ -78,9 +78,7 @@ class PackedDense(nn.Dense):
         return x.reshape(*inputs.shape[:-1], self.features) + bias
 
 
-def _convolved(
-    images: Array, kernel: Array, *args: Any, feature_group_count: int, **options: Any
-) -> Array:
+def _convolved(images: Array, kernel: Array, *args, feature_group_count: int, **options) -> Array:
     """`lax.conv_general_dilated` of channels last, whose groups are by themselves on CPU."""
     if feature_group_count == 1 or not layers.on_cpu():
         options["feature_group_count"] = feature_group_count

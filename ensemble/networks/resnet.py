@@ -12,7 +12,7 @@ https://github.com/pytorch/vision/blob/main/torchvision/models/resnet.py, so tha
 to be transposed only.
 """
 
-import functools
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -21,12 +21,12 @@ from jax import Array
 
 from ensemble.networks.packed import PLAIN, PackedConv, Packing
 
-_Conv3x3 = functools.partial(
+_Conv3x3 = partial(
     PackedConv, kernel_size=(3, 3), use_bias=False, kernel_init=nn.initializers.he_normal()
 )
 
 
-def _norm(features: int, width: int, dtype: Any) -> nn.GroupNorm:
+def _norm(features: int, width: int, dtype) -> nn.GroupNorm:
     """Normalises groups of as many channels as eighths of `width` have, or a few more."""
     groups = range(max(8 * features // width, 1), 0, -1)
     return nn.GroupNorm(next(n for n in groups if features % n == 0), dtype=dtype)
@@ -54,7 +54,7 @@ class ResidualBlock(nn.Module):
         """Maps `[N, H, W, C]` to `[N, ceil(H / stride), ceil(W / stride), units]`."""
         features = self.packing.units(self.features)
         groups = self.packing.num_groups
-        conv = functools.partial(_Conv3x3, features, feature_group_count=groups, dtype=self.dtype)
+        conv = partial(_Conv3x3, features, feature_group_count=groups, dtype=self.dtype)
         shortcut = x[:, :: self.stride, :: self.stride, :]
         shortcut = jnp.pad(shortcut, [(0, 0)] * 3 + [(0, features - x.shape[-1])])
         x = conv(strides=self.stride, name="Conv_0")(x)
@@ -93,12 +93,12 @@ class ResNet20(nn.Module):
         return nn.Dense(self.num_outputs, dtype=self.dtype)(x)
 
 
-_Conv = functools.partial(
+_Conv = partial(
     nn.Conv,
     use_bias=False,
     kernel_init=nn.initializers.variance_scaling(2.0, "fan_out", "normal"),
 )
-_Norm = functools.partial(nn.BatchNorm, momentum=0.9, epsilon=1e-5)
+_Norm = partial(nn.BatchNorm, momentum=0.9, epsilon=1e-5)
 
 
 class Bottleneck(nn.Module):
@@ -117,8 +117,8 @@ class Bottleneck(nn.Module):
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
         """Maps `[N, H, W, C]` to `[N, ceil(H / stride), ceil(W / stride), 4 * features]`."""
-        norm = functools.partial(_Norm, use_running_average=not train, dtype=self.dtype)
-        conv = functools.partial(_Conv, dtype=self.dtype)
+        norm = partial(_Norm, use_running_average=not train, dtype=self.dtype)
+        conv = partial(_Conv, dtype=self.dtype)
         shortcut = x
         stride = (self.stride, self.stride)
         x = nn.relu(norm(name="bn1")(conv(self.features, (1, 1), name="conv1")(x)))

@@ -6,8 +6,8 @@ are those of the files that come with it, https://github.com/google-research/vis
 that these are weights to start from as they are: `config.init_from`.
 """
 
-import functools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -83,17 +83,17 @@ class ViT(nn.Module):
                 "another patch, a size by config.resize, or another network"
             )
         xavier = nn.initializers.xavier_uniform()
-        dense = functools.partial(nn.Dense, dtype=dtype, kernel_init=xavier)
-        norm = functools.partial(nn.LayerNorm, dtype=dtype)
+        dense = partial(nn.Dense, dtype=dtype, kernel_init=xavier)
+        norm = partial(nn.LayerNorm, dtype=dtype)
 
-        def dropped(x: Any) -> Any:
+        def dropped(x):
             return nn.Dropout(self.dropout)(x, deterministic=not train)
 
-        def hidden(x: Any) -> Any:
+        def hidden(x):
             x = dropped(nn.gelu(dense(4 * width)(x)))
             return dropped(dense(width)(x))
 
-        def block(x: Any) -> Any:
+        def block(x):
             """Attention and a hidden layer, each behind a norm and beside a shortcut."""
             attend = nn.MultiHeadDotProductAttention(
                 num_heads,
@@ -107,7 +107,7 @@ class ViT(nn.Module):
             x = x + dropped(attend(norm(name="LayerNorm_0")(x)))
             return x + Scope(hidden, name="MlpBlock_3")(norm(name="LayerNorm_2")(x))
 
-        def encoder(x: Any) -> Any:
+        def encoder(x):
             x = dropped(Positions(name="posembed_input")(x))
             for i in range(depth):
                 x = Scope(block, name=f"encoderblock_{i}")(x)

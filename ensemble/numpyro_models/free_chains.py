@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from blackjax.mcmc.hmc import HMCState
 from blackjax.mcmc.metrics import LowRankInverseMassMatrix, default_metric
-from jax import Array
+from jax import Array, lax, random
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 
@@ -111,7 +111,7 @@ def plant(rng_key: Array, state: HMCState, step_size: Array, inverse_mass: Inver
         step_size: of the leapfrog steps.
         inverse_mass: of the draw.
     """
-    key_momentum, key_tree = jax.random.split(unrolled(rng_key))
+    key_momentum, key_tree = random.split(unrolled(rng_key))
     metric = default_metric(inverse_mass)
     momentum = metric.sample_momentum(key_momentum, state.position)
     energy = metric.kinetic_energy(momentum) - state.logdensity
@@ -121,9 +121,9 @@ def plant(rng_key: Array, state: HMCState, step_size: Array, inverse_mass: Inver
     no_steps = jnp.int32(0)
 
     def of_doubling(depth: Array) -> tuple[Array, Array, Array]:
-        keys = jax.random.split(jax.random.fold_in(key_tree, depth), 3)
+        keys = random.split(random.fold_in(key_tree, depth), 3)
         key_direction, key_leaves, key_half = keys
-        return jax.random.bernoulli(key_direction), key_leaves, jax.random.uniform(key_half)
+        return random.bernoulli(key_direction), key_leaves, random.uniform(key_half)
 
     is_forward, key_leaves, uniform = jax.vmap(of_doubling)(jnp.arange(MAX_TREE_DEPTH))
     return Tree(
@@ -214,7 +214,7 @@ def grow(tree: Tree, value_and_grad: Callable[..., Any], inverse_mass: InverseMa
     depth = tree.depth + is_whole
     goes_forward = tree.is_forward[jnp.minimum(depth, MAX_TREE_DEPTH - 1)]
     # For the next step: computed in that one, it would be so wherever it is used.
-    coin = jax.random.uniform(jax.random.fold_in(tree.key_leaves[doubling], tree.leaf + 1))
+    coin = random.uniform(random.fold_in(tree.key_leaves[doubling], tree.leaf + 1))
     return tree._replace(
         at=jnp.where(is_whole, jnp.where(goes_forward, ends[1], ends[0]), at),
         ends=ends,
@@ -302,7 +302,7 @@ def run_on_devices(
         The chains and the record after these draws.
     """
 
-    def run(data: Any, *arguments: Any) -> Any:
+    def run(data, *arguments):
         return _take_draws(settings, bind(data), observe, num_kept, *arguments)
 
     own = spec("chain")
@@ -323,11 +323,11 @@ def run_on_devices(
 def _take_draws(
     settings: Settings,
     logdensity_fn: LogDensityFn,
-    observe: Any,
-    num_kept: Any,
+    observe,
+    num_kept,
     keys: Array,
     chains: Chain,
-    record: Any,
+    record,
     first: Array,
     end: Array,
 ) -> tuple[Chain, Any]:
@@ -344,7 +344,7 @@ def _take_draws(
         adaptation = chain.adaptation
         step_size = warmup.step_size(adaptation, t)
         inverse_mass = adaptation.mass.inverse_mass_matrix
-        return plant(jax.random.fold_in(key, t), chain.state, step_size, inverse_mass)
+        return plant(random.fold_in(key, t), chain.state, step_size, inverse_mass)
 
     def step(chain: Chain, tree: Tree) -> Tree:
         return grow(tree, value_and_grad, chain.adaptation.mass.inverse_mass_matrix)
@@ -378,7 +378,7 @@ def _take_draws(
             trees = jax.vmap(step)(run.chains, trees)
             return trees, waited + jnp.sum(trees.is_done & has_draws)
 
-        trees, _ = jax.lax.while_loop(must_grow, grow_all, (trees, jnp.int32(0)))
+        trees, _ = lax.while_loop(must_grow, grow_all, (trees, jnp.int32(0)))
         is_due = trees.is_done & has_draws
         # Of the others the adaptation stays: after the warm-up nothing changes it.
         t = jnp.where(is_due, run.t, settings.num_warmup)
@@ -404,9 +404,7 @@ def _take_draws(
     shapes = jax.eval_shape(jax.vmap(begin), keys, flat, t)
     nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     trees = nothing._replace(is_done=jnp.ones_like(nothing.is_done))
-    run = jax.lax.while_loop(
-        lambda run: jnp.any(run.t < end), advance, _Run(t, flat, trees, record)
-    )
+    run = lax.while_loop(lambda run: jnp.any(run.t < end), advance, _Run(t, flat, trees, record))
     position, log_density, grad = run.chains.state
     unravel_all = jax.vmap(unravel)
     state = HMCState(unravel_all(position), log_density, unravel_all(grad))
@@ -423,7 +421,7 @@ def _write(array: Array, is_written: Array, rows: Array, values: Array) -> Array
     return array.at[rows, jnp.arange(len(rows))].set(values, mode="drop")
 
 
-def _pack(tree: Any, num_axes: int) -> Array:
+def _pack(tree, num_axes: int) -> Array:
     """Joins arrays that share so many leading axes to one, [..., n]."""
     pack = lambda one: ravel_pytree(one)[0]  # noqa: E731
     for _ in range(num_axes):
@@ -431,6 +429,6 @@ def _pack(tree: Any, num_axes: int) -> Array:
     return pack(tree)
 
 
-def _unpack(packed: Array, template: Any) -> Any:
+def _unpack(packed: Array, template):
     """The inverse of `_pack`, of two axes."""
     return jax.vmap(jax.vmap(ravel_pytree(pytrees.at(template, (0, 0)))[1]))(packed)

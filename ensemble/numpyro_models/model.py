@@ -4,22 +4,21 @@ Discrete latents are summed out, by NumPyro's enumeration with funsor, which is 
 model has such latents.
 """
 
-import contextlib
-import functools
-import hashlib
 import json
 import math
-import pathlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property, partial
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from jax import Array
+from jax import Array, lax, random
 from jax.flatten_util import ravel_pytree
 from jax.interpreters import partial_eval
 from jax.scipy.stats import norm
@@ -28,6 +27,7 @@ from numpyro import handlers
 from numpyro.infer import init_to_uniform
 from numpyro.infer.util import compute_log_probs, constrain_fn, potential_energy
 
+from ensemble.config import Config
 from ensemble.config.pieces import given_or_imported
 from ensemble.errors import InputError, in_one_line, quoted
 from ensemble.notes import note
@@ -44,8 +44,9 @@ from ensemble.numpyro_models.sites import (
     rows_of,
     running,
 )
+from ensemble.pytrees import ByName, Function
 from ensemble.sharding import transfer
-from ensemble.sharding.layout import Layout
+from ensemble.sharding.transfer import Layout
 from ensemble.storage import npz
 from ensemble.storage.memory import check_memory, max_bytes
 from ensemble.task import LogDensity, WithoutExamples
@@ -58,7 +59,7 @@ _MAX_TRACKED = 100
 _NUM_TRIES = {False: 100, True: 1000}  # By whether starts are drawn from the prior.
 _NUM_POINTS = 3
 # TPUs and TF32 would round products to some 3 digits, which are nats here.
-_exactly = functools.partial(jax.default_matmul_precision, "highest")
+_exactly = partial(jax.default_matmul_precision, "highest")
 
 
 class Model(WithoutExamples):
@@ -94,7 +95,7 @@ class Model(WithoutExamples):
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Function,
         args: tuple[Any, ...] = (),
         kwargs: Arrays | None = None,
         name: str = "the model",
@@ -128,7 +129,7 @@ class Model(WithoutExamples):
             jax.eval_shape(self.log_density, self.shapes, self.arrays)
 
     def _read_traced(self, arrays: Arrays) -> Arrays:
-        trace = self._trace(jax.random.key(0), arrays)
+        trace = self._trace(random.key(0), arrays)
         for fault in faults(trace):
             self._refuse(fault)
 
@@ -160,7 +161,7 @@ class Model(WithoutExamples):
             InputError: The range of a latent depends on them.
         """
 
-        def values(discrete: Any) -> list[Array]:
+        def values(discrete) -> list[Array]:
             bound = handlers.substitute(self.bound(arrays), data=discrete)
             found = constrain_fn(bound, (), {}, dict(params), return_deterministic=True)
             return [found[name] for name in variables]
@@ -189,7 +190,7 @@ class Model(WithoutExamples):
         """
         evenly = init_to_uniform()
 
-        def strategy(site: Any) -> Any:
+        def strategy(site):
             return evenly(site) if is_improper(site) or not flat_only else None
 
         seeded = handlers.seed(self.bound(arrays), rng_key)
@@ -210,7 +211,7 @@ class Model(WithoutExamples):
         of_jax = {number: jnp.asarray(array) for number, array in arrays.items()}
         leaves = [of_jax.get(str(i), leaf) for i, leaf in enumerate(self._leaves)]
         args, kwargs = jax.tree.unflatten(self._structure, leaves)
-        return functools.partial(self._function, *args, **kwargs)
+        return partial(self._function, *args, **kwargs)
 
     # Functions of the parameters.
 
@@ -262,7 +263,7 @@ class Model(WithoutExamples):
     def constrained(self, params: Arrays, arrays: Arrays) -> Arrays:
         """Returns latent and deterministic sites in the model's own values."""
         # With some values of discrete latents.
-        bound = handlers.seed(self.bound(arrays), jax.random.key(0))
+        bound = handlers.seed(self.bound(arrays), random.key(0))
         with _exactly():
             return constrain_fn(bound, (), {}, dict(params), return_deterministic=True)
 
@@ -287,14 +288,14 @@ class Model(WithoutExamples):
             if not self.discrete:
                 sites = handlers.trace(seeded).get_trace()
                 log_probs = {n: sites[n]["fn"].log_prob(sites[n]["value"]) for n in self.observed}
-            with contextlib.suppress(NotImplementedError):
+            with suppress(NotImplementedError):
                 sites = handlers.trace(handlers.uncondition(seeded)).get_trace()
                 drawn = {name: sites[name]["value"] for name in self.observed}
         return log_probs, drawn
 
     def data(self) -> Arrays:
         """Returns the values of the observed sites."""
-        trace = self._trace(jax.random.key(0), self.arrays)
+        trace = self._trace(random.key(0), self.arrays)
         return {name: np.asarray(trace[name]["value"]) for name in self.observed}
 
     # Starts.
@@ -314,9 +315,9 @@ class Model(WithoutExamples):
                     "known; use 'uniform'"
                 )
             return self._unconstrained(self._trace(rng_key, arrays, flat_only=True))
-        keys = jax.random.split(rng_key, len(self.shapes))
+        keys = random.split(rng_key, len(self.shapes))
         params = {
-            name: jax.random.uniform(key, leaf.shape, minval=-2, maxval=2)
+            name: random.uniform(key, leaf.shape, minval=-2, maxval=2)
             for key, (name, leaf) in zip(keys, self.shapes.items(), strict=True)
         }
         return jax.tree.map(jnp.add, arrays, params) if self._has_centre else params
@@ -326,10 +327,10 @@ class Model(WithoutExamples):
         num_tries = _NUM_TRIES[from_prior]
 
         @jax.jit
-        def find(rng_keys: Array, arrays: Arrays) -> Any:
-            def of_chain(rng_key: Array) -> Any:
-                def attempt(carry: Any) -> Any:
-                    key_start = jax.random.fold_in(rng_key, carry[0])
+        def find(rng_keys: Array, arrays: Arrays):
+            def of_chain(rng_key: Array):
+                def attempt(carry):
+                    key_start = random.fold_in(rng_key, carry[0])
                     params = self.start(key_start, from_prior, arrays)
                     value, grads = jax.value_and_grad(self.log_density)(params, arrays)
                     values = jnp.append(ravel_pytree(grads)[0], value)
@@ -338,13 +339,13 @@ class Model(WithoutExamples):
 
                 # The first attempt is the loop's too, so that the program has the model once.
                 nothing = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), self.shapes)
-                return jax.lax.while_loop(
+                return lax.while_loop(
                     lambda carry: ~carry[2] & (carry[0] < num_tries),
                     attempt,
                     (0, nothing, jnp.bool_(False)),
                 )[1:]
 
-            return jax.lax.map(of_chain, rng_keys)
+            return lax.map(of_chain, rng_keys)
 
         with running(self.name):
             params, is_good = transfer.fetch(find(rng_keys, self.arrays))
@@ -393,15 +394,15 @@ class Model(WithoutExamples):
             )
         return ""
 
-    def _of_chains(self, function: Callable[..., Any], params: Arrays) -> Any:
+    def _of_chains(self, function: Function, params: Arrays):
         """Computes a function of parameters [C, ...], on the host."""
         compiled = jax.jit(jax.vmap(function, in_axes=(0, None)))
         return transfer.fetch(compiled(params, self.arrays))
 
-    def _terms(self, params: Arrays, arrays: Arrays) -> Any:
+    def _terms(self, params: Arrays, arrays: Arrays):
         """Returns log densities by site, and the worst observation that is impossible, or NaN."""
         values = self.constrained(params, arrays)
-        bound = handlers.seed(self.bound(arrays), jax.random.key(0))
+        bound = handlers.seed(self.bound(arrays), random.key(0))
         terms, sites = compute_log_probs(bound, (), {}, values)
         outside = {}
         for name in self.observed:
@@ -414,11 +415,11 @@ class Model(WithoutExamples):
 
     # The task.
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> ByName:
         """Returns what a checkpoint says of what is sampled, JSON-ready."""
         return {"name": self.name, "fingerprint": self._fingerprint, "num_examples": {}}
 
-    @functools.cached_property
+    @cached_property
     def _fingerprint(self) -> str:
         """Model, data and, roughly, values: another prior is another model."""
         rng = np.random.default_rng(0)
@@ -430,7 +431,7 @@ class Model(WithoutExamples):
         parts = [jax.tree.map(np.shape, self.shapes), *[f"{value:.3g}" for value in values]]
         for leaf in [*self._leaves, *self.arrays.values()]:
             parts.append(np.asarray(leaf).tobytes() if _is_array(leaf) else leaf)
-        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+        return sha256(repr(parts).encode()).hexdigest()[:16]
 
     def params_shapes(self) -> Arrays:
         """Returns the shapes of one chain's parameters."""
@@ -463,7 +464,7 @@ class Model(WithoutExamples):
         return results_of(self, draws, first, live)
 
 
-def _is_array(leaf: Any) -> bool:
+def _is_array(leaf) -> bool:
     return isinstance(leaf, np.ndarray | jax.Array)
 
 
@@ -508,7 +509,7 @@ def density_model(logdensity_fn: Callable[[Any], Array], start: Any, name: str) 
 # Models of a configuration.
 
 
-def create(config: ml_collections.FrozenConfigDict, data: Any) -> Model:
+def create(config: Config, data: Any) -> Model:
     """Makes the task of a run.
 
     Args:
@@ -555,9 +556,9 @@ def load(model: str, data: str) -> Model:
     where = f"config.model={model!r}"
     if not model.startswith(_PREFIX) or not path.endswith(".py"):
         raise InputError(f"{where} names no function in a file; use numpyro:FILE.py:NAME")
-    function = given_or_imported(f"{pathlib.Path(path).absolute()}:{name}", where)
+    function = given_or_imported(f"{Path(path).absolute()}:{name}", where)
     try:
-        arguments = _read_arguments(pathlib.Path(data)) if data else {}
+        arguments = _read_arguments(Path(data)) if data else {}
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(
             f"config.data={data!r} cannot be used as arguments: {in_one_line(error)}"
@@ -565,7 +566,7 @@ def load(model: str, data: str) -> Model:
     return Model(function, (), arguments, f"model {name!r}")
 
 
-def _read_arguments(path: pathlib.Path) -> dict[str, Any]:
+def _read_arguments(path: Path) -> ByName:
     """Reads arguments by name; lists of numbers become arrays, whole numbers stay numbers."""
     if path.suffix == ".npz":
         arrays = npz.read_arrays(path, max_bytes())

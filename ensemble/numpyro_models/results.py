@@ -7,15 +7,18 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from flax.traverse_util import flatten_dict
+from jax import random
+from numpy.typing import NDArray
 
 from ensemble.draws import diagnostics
 from ensemble.draws.store import LOG_DENSITY, Draws, is_diagnostic
 from ensemble.errors import plural
 from ensemble.notes import note
+from ensemble.pytrees import ByName
 from ensemble.report import charts, plots
 from ensemble.report.findings import Finding
-from ensemble.report.sections import DIVERGENT, MODES, Section, grid
 from ensemble.report.svg import Chart
+from ensemble.report.table import DIVERGENT, MODES, Section, grid
 from ensemble.sharding import transfer
 from ensemble.storage.workdir import Workdir
 
@@ -30,7 +33,7 @@ _COLUMNS = {
     "ess_tail": ("tail ESS", ".0f"),
 }  # fmt: skip
 
-Arrays = Mapping[str, np.ndarray]
+Arrays = Mapping[str, NDArray]
 """Arrays by site, or by the name of a scalar."""
 
 
@@ -46,7 +49,7 @@ class SiteResults(NamedTuple):
     """
 
     found: diagnostics.Diagnostics
-    sections: dict[str, Any]
+    sections: ByName
     charts: list[Chart]
     inference_data: Any
 
@@ -104,7 +107,7 @@ def groups_of(model: Any, params: Arrays) -> dict[str, Arrays]:
     """
     num_chains, num_kept = next(iter(params.values())).shape[:2]
 
-    def of_draws(function: Any, most: int) -> Any:
+    def of_draws(function, most: int):
         places = evenly_spread(num_kept, most)
         num_draws = num_chains * len(places)
         flat = {
@@ -114,8 +117,8 @@ def groups_of(model: Any, params: Arrays) -> dict[str, Arrays]:
         batch_size = math.gcd(num_draws, _BATCH)  # A rest would be a second form of the function.
 
         @jax.jit
-        def run(flat: Any, arrays: Any) -> Any:
-            each = jax.random.split(jax.random.key(0), num_draws), flat
+        def run(flat, arrays):
+            each = random.split(random.key(0), num_draws), flat
             return jax.lax.map(lambda one: function(*one, arrays), each, batch_size=batch_size)
 
         return jax.tree.map(
@@ -142,7 +145,7 @@ def groups_of(model: Any, params: Arrays) -> dict[str, Arrays]:
     }
 
 
-def evenly_spread(number: int, most: int) -> np.ndarray:
+def evenly_spread(number: int, most: int) -> NDArray:
     """Returns at most so many of the numbers from 0 to below `number`, from the first to the last.
 
     Args:
@@ -161,7 +164,7 @@ def scalar_places(shapes: Mapping[str, Sequence[int]]) -> list[tuple[str, str, A
     ]
 
 
-def _row(values: np.ndarray, found: Any) -> dict[str, float]:
+def _row(values: NDArray, found) -> dict[str, float]:
     """Row of the table of a scalar [C, K]; diagnostics of a constant are NaN."""
     low, high = np.quantile(values, [0.05, 0.95])
     return {
@@ -176,7 +179,7 @@ def _row(values: np.ndarray, found: Any) -> dict[str, float]:
     }
 
 
-def loo(log_likelihood: Arrays, scalars: Arrays) -> dict[str, dict[str, Any]]:
+def loo(log_likelihood: Arrays, scalars: Arrays) -> dict[str, ByName]:
     """Returns `diagnostics.loo` of each observed variable.
 
     What is masked, and is 0 in every draw, is no observation.
@@ -204,7 +207,7 @@ def loo(log_likelihood: Arrays, scalars: Arrays) -> dict[str, dict[str, Any]]:
 # The report.
 
 
-def _contents(report: Mapping[str, Any]) -> list[str]:
+def _contents(report: ByName) -> list[str]:
     """Returns the table of a model's variables, and the LOO of its observations."""
     sites = report["sites"]
     rows = [
@@ -225,7 +228,7 @@ def _contents(report: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _findings(results: Mapping[str, Any]) -> list[Finding]:
+def _findings(results: ByName) -> list[Finding]:
     """Returns observations that LOO cannot judge."""
     return [
         Finding(
@@ -240,7 +243,7 @@ def _findings(results: Mapping[str, Any]) -> list[Finding]:
     ]
 
 
-def _remedy(results: Mapping[str, Any], fault: str) -> str:
+def _remedy(results: ByName, fault: str) -> str:
     """Returns what helps a model where a network needs something else."""
     if fault == MODES:
         return (
@@ -257,4 +260,4 @@ def _remedy(results: Mapping[str, Any], fault: str) -> str:
     return f"The worst is {results['posterior']['rhat_worst']}: {remedy}."
 
 
-SECTION = Section("sites", _contents, stands_alone=True, findings=_findings, remedy=_remedy)
+SECTION = Section(_contents, stands_alone=True, findings=_findings, remedy=_remedy)

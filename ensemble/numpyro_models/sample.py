@@ -1,17 +1,18 @@
 """`ensemble.sample`: the posterior of a NumPyro model, or of any log density, in one call."""
 
-import dataclasses
-import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-import ml_collections
 import numpy as np
+from etils.epath import PathLike
 
-from ensemble.config import checked, flatten
+from ensemble.config import Config, checked, flatten
 from ensemble.configs import numpyro_nuts
 from ensemble.errors import InputError, shown
+from ensemble.pytrees import ByName, Function
 from ensemble.report.training import as_text
 from ensemble.run.loop import run
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ensemble.numpyro_models.model import Model
 
 
-@dataclasses.dataclass(repr=False, eq=False)
+@dataclass(repr=False, eq=False)
 class Samples:
     """Draws of a posterior, with what they are worth.
 
@@ -32,11 +33,11 @@ class Samples:
         workdir: where the run lives; None where nothing was kept.
     """
 
-    report: Mapping[str, Any]
+    report: ByName
     data: Any
     workdir: str | None
 
-    @functools.cached_property
+    @cached_property
     def draws(self) -> dict[str, np.ndarray]:
         """Draws [C, T, ...] of every variable, by name, deterministic sites included."""
         if self.data is None:
@@ -54,11 +55,11 @@ class Samples:
 
 
 def sample(
-    model: Callable[..., Any],
+    model: Function,
     data: Mapping[str, Any] | tuple[Any, ...] | None = None,
     *,
     method: str = "nuts",
-    workdir: str | os.PathLike[str] | None = None,
+    workdir: PathLike | None = None,
     start: Any = None,
     config: Mapping[str, Any] | None = None,
     show_progress: bool = True,
@@ -93,13 +94,13 @@ def sample(
     kind = "numpyro" if start is None else "logdensity"
     given = {"method": method, **flatten(config or {}), "model": f"{kind}:{name}"}
     given = {**numpyro_nuts.get_config(), **given}
-    make_model = functools.partial(_model, model, data, start, name)  # When devices are set up.
+    make_model = partial(_model, model, data, start, name)  # When devices are set up.
     where = None if workdir is None else os.fspath(workdir)
     result = run(checked(given), lambda: make_model, where, show_progress)
     return Samples(result.report, result.data, where)
 
 
-def create_task(config: ml_collections.FrozenConfigDict, data: Any) -> "Model":
+def create_task(config: Config, data: Any) -> "Model":
     """Makes the task of a run.
 
     Raises:
@@ -117,7 +118,7 @@ def create_task(config: ml_collections.FrozenConfigDict, data: Any) -> "Model":
     return create(config, data)
 
 
-def _model(model: Callable[..., Any], data: Any, start: Any, name: str) -> "Model":
+def _model(model: Function, data, start, name: str) -> "Model":
     from ensemble.numpyro_models.model import Model, density_model
 
     if not isinstance(data, Mapping | tuple | None) or (start is not None and data is not None):

@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import numpyro
+from jax import lax
 from numpyro.distributions import Distribution
 
 from ensemble.errors import InputError
@@ -52,7 +53,7 @@ class Sharded(Distribution):
     def log_prob(self, value: Any, intermediates: Any = None) -> Any:
         """The sum of the shards' log densities, nats, of the batch shape."""
         _shard_index(self.axis_name)
-        return jax.lax.psum(self.base_dist.log_prob(value), self.axis_name)
+        return lax.psum(self.base_dist.log_prob(value), self.axis_name)
 
     def expand(self, batch_shape: tuple[int, ...]) -> "Sharded":
         return type(self)(self.base_dist.expand(batch_shape), self.axis_name)
@@ -95,7 +96,7 @@ class sharded_plate(numpyro.plate):
 
 def _shard_index(axis_name: str) -> jax.Array:
     """The number of this shard; a NameError of JAX's where there are none."""
-    index = jax.lax.axis_index(axis_name)
+    index = lax.axis_index(axis_name)
     if not jax.typeof(index).manual_axis_type.varying:
         raise InputError(
             f"what is sharded over {axis_name!r} must be inside jax.shard_map with check_vma=True: "

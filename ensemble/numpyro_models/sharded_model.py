@@ -5,27 +5,29 @@ number of devices. Latents in the plate and data with as many rows are placed ro
 compiler divides what is computed of them, with a sum over the devices where rows meet.
 """
 
-import functools
 from collections.abc import Callable
+from functools import cached_property, wraps
 from typing import Any
 
 import jax
 import numpy as np
+from jax import Array, lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpyro import handlers
 from numpyro.infer.util import constrain_fn, unconstrain_fn
 
 from ensemble.numpyro_models.model import Arrays, Model
 from ensemble.numpyro_models.sites import Rows
+from ensemble.pytrees import Function
 from ensemble.sharding import transfer
-from ensemble.sharding.layout import Layout
 from ensemble.sharding.mesh import DATA
+from ensemble.sharding.transfer import Layout
 
 
-def _with_data(method: Any) -> Any:
+def _with_data(method):
     """Compiles a method of an argument and the data, and gives it the model's own."""
     program = jax.jit(method, static_argnums=0)
-    return functools.wraps(method)(lambda self, argument: program(self, argument, self.data))
+    return wraps(method)(lambda self, argument: program(self, argument, self.data))
 
 
 class ShardedModel:
@@ -58,7 +60,7 @@ class ShardedModel:
             if kinds == {Rows(rows.size, 0, DATA)}:
                 self.layout = Layout(tuple(latents), rows.size, self._num_places(rows))
 
-    @functools.cached_property
+    @cached_property
     def data(self) -> Arrays:
         """Arrays among the arguments, on the devices; those with rows are padded."""
         with jax.ensure_compile_time_eval():  # What is traced may be the first to ask.
@@ -71,17 +73,17 @@ class ShardedModel:
         return placed
 
     @_with_data
-    def init(self, rng_key: jax.Array, data: Arrays) -> Arrays:
+    def init(self, rng_key: Array, data: Arrays) -> Arrays:
         """Draws parameters where a chain may start from the prior, the same on any mesh."""
         bound = self._model.bound(self._stripped(data))
         sites = handlers.trace(handlers.seed(bound, rng_key)).get_trace()
         draw = {name: sites[name]["value"] for name in self._model.shapes}
-        placed: Arrays = jax.lax.with_sharding_constraint(
+        placed: Arrays = lax.with_sharding_constraint(
             *self._padded(unconstrain_fn(bound, (), {}, draw))
         )
         return placed
 
-    def bind(self, data: Arrays) -> Callable[[Arrays], jax.Array]:
+    def bind(self, data: Arrays) -> Callable[[Arrays], Array]:
         """Returns the log density of the parameters given `self.data`, nats, as samplers see it.
 
         A jitted program takes the data as an argument and binds them inside: closed over, they
@@ -90,14 +92,14 @@ class ShardedModel:
         """
         return lambda params: self._model.log_density(self._stripped(params), self._stripped(data))
 
-    def bind_reference(self, data: Arrays, sd: float) -> Callable[[Arrays], jax.Array]:
+    def bind_reference(self, data: Arrays, sd: float) -> Callable[[Arrays], Array]:
         """Returns `Model.log_reference`, as `bind`."""
         return lambda params: self._model.log_reference(
             self._stripped(params), self._stripped(data), sd
         )
 
     @_with_data
-    def log_density(self, params: Arrays, data: Arrays) -> jax.Array:
+    def log_density(self, params: Arrays, data: Arrays) -> Array:
         """Returns log p(data, params), nats, with the Jacobians: `bind(self.data)(params)`."""
         return self.bind(data)(params)
 
@@ -114,7 +116,7 @@ class ShardedModel:
         for name, rows in self._rows.items():
             if name in arrays:
                 whole = transfer.strip(arrays[name], rows.size, rows.axis)
-                result[name] = jax.lax.with_sharding_constraint(whole, self._sharding(rows))
+                result[name] = lax.with_sharding_constraint(whole, self._sharding(rows))
         return result
 
     def _padded(self, arrays: Arrays) -> tuple[Arrays, Arrays]:
@@ -134,7 +136,7 @@ class ShardedModel:
         return NamedSharding(self._mesh, PartitionSpec(*[None] * rows.axis, rows.axis_name))
 
 
-def make_model(model: Callable[..., Any], mesh: Mesh, *args: Any, **kwargs: Any) -> ShardedModel:
+def make_model(model: Function, mesh: Mesh, *args: Any, **kwargs: Any) -> ShardedModel:
     """Spreads a NumPyro model and its data over a mesh.
 
     Args:

@@ -5,8 +5,8 @@ not begin at 0 and axes without a plate give other densities, in silence. So a m
 it is read.
 """
 
-import contextlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
@@ -66,7 +66,7 @@ class Completed(Messenger):
             msg["infer"] = {**msg["infer"], _IMPUTED: True}
 
 
-def _unmasked(fn: Any) -> Any:
+def _unmasked(fn):
     if isinstance(fn, dist.ExpandedDistribution):
         return _unmasked(fn.base_dist).expand(fn.batch_shape)
     return _unmasked(fn.base_dist) if isinstance(fn, dist.MaskedDistribution) else fn
@@ -113,7 +113,7 @@ def is_improper(site: Any) -> bool:
 # Refusals.
 
 
-@contextlib.contextmanager
+@contextmanager
 def running(name: str) -> Iterator[None]:
     """Turns an error of a user's program, which may raise anything, into one line."""
     try:
@@ -139,7 +139,7 @@ def plain_arguments(arguments: Any, name: str) -> Any:
         InputError: An array holds no numbers, or whole numbers beyond 32 bits.
     """
 
-    def plain(path: Any, leaf: Any) -> Any:
+    def plain(path, leaf):
         if isinstance(leaf, jax.Array | np.generic) or not hasattr(leaf, "__array__"):
             return leaf
         array = np.asarray(leaf)
@@ -206,7 +206,7 @@ def faults(trace: Trace) -> Iterator[str]:
         )
 
 
-def _enumeration_faults(name: str, site: Any, discrete: str) -> Iterator[str]:
+def _enumeration_faults(name: str, site, discrete: str) -> Iterator[str]:
     """Yields why discrete latents would be summed out wrongly next to a site.
 
     Without a plate, NumPyro would take the sites of an axis for one.

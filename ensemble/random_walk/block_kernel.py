@@ -16,15 +16,16 @@ The tests of `walker.py` have the same in a few lines, which the fast way is com
 
 import math
 import operator
-import pathlib
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array, lax, random
 
 from ensemble.methods.threefry import threefry
+from ensemble.pytrees import ByName
 from ensemble.random_walk.densities import LogDensityFn, fast_log2
 
 DRAWS_PER_BODY = 8
@@ -126,9 +127,9 @@ def normal_pair(bits_radius: Array, bits_angle: Array) -> Pair:
 
 def streams(rng_key: Array, num_dims: int) -> tuple[Array, Array]:
     """Derives keys of Threefry from a typed key: [2, D, 1] for the moves, [2] for acceptance."""
-    key_moves, key_accept = jax.random.split(rng_key)
-    keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key_moves, jnp.arange(num_dims))
-    return jax.random.key_data(keys).T[..., None], jax.random.key_data(key_accept)
+    key_moves, key_accept = random.split(rng_key)
+    keys = jax.vmap(random.fold_in, in_axes=(None, 0))(key_moves, jnp.arange(num_dims))
+    return random.key_data(keys).T[..., None], random.key_data(key_accept)
 
 
 def draw_pairs(keys: Pair, chains: Array, pairs: Array) -> tuple[Pair, Pair]:
@@ -248,11 +249,11 @@ def move_blocks(
     blocks = jnp.arange(num_blocks, dtype=jnp.uint32)
     blocks = lax.axis_index(axis).astype(jnp.uint32) * num_blocks + blocks
 
-    def of_block(block: Any) -> Any:
+    def of_block(block):
         number, *moving = block
         numbers = number * num_lanes + jnp.arange(num_lanes, dtype=jnp.uint32)
 
-        def body(i: Array, carry: Any) -> Any:
+        def body(i: Array, carry):
             chains, sums = carry
             first = jnp.maximum(i * DRAWS_PER_BODY, span.done)
             end = jnp.minimum((i + 1) * DRAWS_PER_BODY, span.done + span.count)
@@ -304,9 +305,9 @@ def _compute_once(logdensity_fn: LogDensityFn, always: Array) -> LogDensityFn:
     return lambda positions: lax.platform_dependent(positions, cpu=on_cpu, default=logdensity_fn)
 
 
-def compiler_options(platform: str) -> dict[str, Any]:
+def compiler_options(platform: str) -> ByName:
     """Chooses vectors of 512 bits if a CPU has them: XLA's default is 256, and these loops gain."""
-    cpuinfo = pathlib.Path("/proc/cpuinfo")
+    cpuinfo = Path("/proc/cpuinfo")
     if platform == "cpu" and cpuinfo.exists() and " avx512f " in cpuinfo.read_text():
         return {"xla_cpu_prefer_vector_width": 512}
     return {}

@@ -10,9 +10,9 @@ with `config.density = "mine.py:MINE"`, or in Python the object. `my_logdensity`
 NumPy's, not jax.numpy's: it is imported before the devices are set up.
 """
 
-import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -27,7 +27,7 @@ LogDensityFn = Callable[[Array], Array]
 """From positions [C, D] to [C] nats."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Density:
     """Target of a sampler without gradients.
 
@@ -67,7 +67,7 @@ class Density:
         _checked("the log density", (count,), jax.eval_shape, self.logdensity_fn, shape)
 
 
-def _checked(what: str, shape: tuple[int, ...], fn: Callable[..., Any], *args: Any) -> Any:
+def _checked(what: str, shape: tuple[int, ...], fn: Callable[..., Any], *args):
     """Calls what a user wrote, which must return real numbers of a shape.
 
     Raises:

@@ -2,13 +2,12 @@
 
 Thousands of chains move together, and only sums over their draws are kept. Any number of devices,
 blocks or chunks gives the same draws, bit for bit: see `block_kernel.py` for the steps and the
-sums, and `summary.py` for what they say.
+sums, and `method.py` for what they say.
 """
 
-import functools
-import itertools
 import math
-from collections.abc import Mapping
+from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -16,9 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 from flax.serialization import from_state_dict, to_state_dict
 from flax.traverse_util import flatten_dict, unflatten_dict
+from jax import Array, random
 from numpy.typing import NDArray
 
 from ensemble.errors import InputError
+from ensemble.pytrees import ByName
 from ensemble.random_walk.block_kernel import (
     NUM_SEGMENTS,
     Chains,
@@ -123,13 +124,13 @@ class Walker:
         self.num_superchains = groups if groups >= _MIN_SUPERCHAINS else num_chains
         spread = devices.sharding(ENSEMBLE)
         whole = devices.sharding()
-        seeded = jax.random.key(config.seed, impl="threefry2x32")
-        self._key_start, key_steps = jax.random.split(seeded)
+        seeded = random.key(config.seed, impl="threefry2x32")
+        self._key_start, key_steps = random.split(seeded)
         self.keys = transfer.put(streams(key_steps, num_dims), whole)
         # Nothing is differentiated and no device waits for another, so there is nothing for
         # check_vma to check, and densities may hold loops that it would not understand.
         move = jax.shard_map(
-            functools.partial(move_blocks, self._logdensity, ENSEMBLE),
+            partial(move_blocks, self._logdensity, ENSEMBLE),
             mesh=devices.mesh,
             in_specs=(spread.spec,) * 2 + (whole.spec,) * 4,
             out_specs=spread.spec,
@@ -179,18 +180,18 @@ class Walker:
         """The position of one chain."""
         return {"position": jax.ShapeDtypeStruct((self.density.num_dims,), np.float32)}
 
-    def saved(self, members: Members) -> dict[str, Any]:
+    def saved(self, members: Members) -> ByName:
         """Fetches what a checkpoint holds."""
         return flatten_dict(to_state_dict(self.to_host(members.state)), sep="/")
 
-    def restored(self, arrays: Mapping[str, Any]) -> Members:
+    def restored(self, arrays: ByName) -> Members:
         """The inverse of `saved`, on any devices."""
         host = from_state_dict(_TEMPLATE, unflatten_dict(dict(arrays), sep="/"))
         return _members(self._to_devices(jax.tree.map(np.asarray, host)))
 
     # The walk.
 
-    def _begun(self, factor: Any, position: NDArray, log_density: NDArray, around: Any) -> Walk:
+    def _begun(self, factor, position: NDArray, log_density: NDArray, around) -> Walk:
         """A walk without draws, which are expected among points `around`, [N, D]."""
         num_chains, num_dims = position.shape
         return self._to_devices(
@@ -220,7 +221,7 @@ class Walker:
         middle = (len(ends) - 1) // 2
         accepted = 0
         pooled = []
-        for k, (first, end) in enumerate(itertools.pairwise(ends)):
+        for k, (first, end) in enumerate(pairwise(ends)):
             walk = self._moved(walk, 0, first, end - first)
             pooled.append(self._chainwise(walk.chains.position)[:_MAX_POOLED])
             before = accepted
@@ -263,7 +264,7 @@ class Walker:
 
     # The devices.
 
-    def _logdensity(self, positions: jax.Array) -> jax.Array:
+    def _logdensity(self, positions: Array) -> Array:
         """The density's, in float32."""
         return jnp.asarray(self.density.logdensity_fn(positions), jnp.float32)
 
@@ -283,7 +284,7 @@ class Walker:
             *transfer.put(host[3:], self.devices.sharding()),
         )
 
-    def _chainwise(self, leaf: jax.Array) -> NDArray:
+    def _chainwise(self, leaf: Array) -> NDArray:
         """Fetches chains [C, ...] from blocks [B, ..., L]."""
         blocks = np.moveaxis(transfer.fetch(leaf), -1, 1)
         return blocks.reshape(-1, *blocks.shape[2:])[: self.config.num_chains]

@@ -5,17 +5,19 @@ of it is in this repository: its licence forbids that. Watches can be generated,
 MovieLens and with its words: movies are items.
 """
 
-import dataclasses
-import functools
-import hashlib
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
+from pandas import DataFrame
 
 from ensemble.config.builtin import MEANINGS
 from ensemble.data.own_arrays import local_path, reading
@@ -61,7 +63,7 @@ _LOG_ODDS = -5.5  # Of the least active user and a movie of ordinary popularity.
 _USUAL_MOVIES = 600  # With fewer to choose from, a user watches a larger share of them.
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class InteractionDataset(Source):
     """Pairs of a user and an item in the splits `train` and `test`.
 
@@ -77,25 +79,25 @@ class InteractionDataset(Source):
         weights: How often each training rating counts, float32 [R].
     """
 
-    rows: pd.DataFrame
+    rows: DataFrame
     user_ids: list[str]
-    items: pd.DataFrame
-    weights: np.ndarray
+    items: DataFrame
+    weights: NDArray
 
     @property
     def shape(self) -> tuple[int, int]:
         """Numbers of users and of items."""
         return len(self.user_ids), len(self.items)
 
-    @functools.cached_property
+    @cached_property
     def fingerprint(self) -> str:
         """16 hex digits that change when pairs, targets or weights do."""
-        digest = hashlib.blake2b(super().fingerprint.encode(), digest_size=8)
+        digest = blake2b(super().fingerprint.encode(), digest_size=8)
         digest.update(self.weights.tobytes())
         return digest.hexdigest()
 
-    @functools.cached_property
-    def signs(self) -> np.ndarray:
+    @cached_property
+    def signs(self) -> NDArray:
         """Watches [N, M] int8: 1 where user i has watched item j, -1 if not, 0 if held out."""
         signs = np.full(self.shape, -1, np.int8)
         signs[tuple(self.splits["train"].inputs.T)] = 1
@@ -143,24 +145,24 @@ def given_interactions(data: Any) -> Any:
             f"data is a {type(data).__name__}, and config.model='matrix_factorisation' learns who "
             "watched or rated what: give a data frame with columns of users and items"
         )
-    frame = data.to_pandas() if hasattr(data, "to_pandas") else pd.DataFrame(data)
+    frame = data.to_pandas() if hasattr(data, "to_pandas") else DataFrame(data)
     return SimpleNamespace(source=lambda request: _of_frame(frame, FRAME, request))
 
 
-def _movielens(name: str, request: Request) -> pd.DataFrame:
+def _movielens(name: str, request: Request) -> DataFrame:
     """Ratings of the split `train`, which is the only one."""
     prepared = open_set(name, request.data_dir, request.prepares)
     rows = (
         [getattr(fields[name], kind).value[0] for name, kind in _MOVIELENS.items()]
         for fields in prepared.examples("train", range(prepared.sizes["train"]))
     )
-    frame = pd.DataFrame(rows, columns=[*_MOVIELENS])
+    frame = DataFrame(rows, columns=[*_MOVIELENS])
     for text in ("user_id", "movie_id", "movie_title"):
         frame[text] = frame[text].str.decode("utf-8")
     return frame
 
 
-def _of_frame(frame: pd.DataFrame, name: str, request: Request) -> InteractionDataset:
+def _of_frame(frame: DataFrame, name: str, request: Request) -> InteractionDataset:
     """Numbers the users and items of a frame with a row for each interaction, and splits them."""
     own = json.loads((request.own or {}).get("column_types") or "{}")
     given = quoted([*map(str, frame)], 12)
@@ -198,7 +200,7 @@ def _of_frame(frame: pd.DataFrame, name: str, request: Request) -> InteractionDa
     return _split(rows, ids["user"].tolist(), items, name, request)
 
 
-def generate_watches(name: str, seed: int) -> tuple[pd.DataFrame, list[str], pd.DataFrame]:
+def generate_watches(name: str, seed: int) -> tuple[DataFrame, list[str], DataFrame]:
     """Generates watches from planted factors: few movies are popular, few users watch very much.
 
     Every genre has a place among the factors, and its movies lie around it. A user's row that came
@@ -241,9 +243,9 @@ def generate_watches(name: str, seed: int) -> tuple[pd.DataFrame, list[str], pd.
             watched[user] = again.random(num_movies, np.float32) < p[user]
     titles = [f"Movie {movie + 1}" for movie in range(num_movies)]
     return (
-        pd.DataFrame(np.argwhere(watched), columns=PAIR),
+        DataFrame(np.argwhere(watched), columns=PAIR),
         [f"u{user + 1}" for user in range(num_users)],
-        pd.DataFrame({"item": titles, "title": titles}),
+        DataFrame({"item": titles, "title": titles}),
     )
 
 
@@ -264,7 +266,7 @@ def _check_matrix(name: str, num_users: int, num_items: int) -> None:
 
 
 def _split(
-    rows: pd.DataFrame, user_ids: list[str], items: pd.DataFrame, name: str, request: Request
+    rows: DataFrame, user_ids: list[str], items: DataFrame, name: str, request: Request
 ) -> InteractionDataset:
     """Holds out a tenth of each user's interactions, or the latest tenth.
 
@@ -313,7 +315,7 @@ def _split(
         is_held = (times >= latest.min()).to_numpy()
     others = []
     for user, places in learned.groupby("user").indices.items():
-        digest = hashlib.blake2b(user_ids[user].encode(), digest_size=8).digest()
+        digest = blake2b(user_ids[user].encode(), digest_size=8).digest()
         rng = np.random.default_rng([_HOLD_OUT_STREAM, request.seed, int.from_bytes(digest)])
         if not by_time:
             is_held[rng.choice(places, _part(_SHARE, len(places)), replace=False)] = True

@@ -11,21 +11,20 @@ with users' parameters next to their rows: `likelihood`. For ratings nothing is 
 times items.
 """
 
-import dataclasses
-import functools
-from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from types import SimpleNamespace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 import scipy.stats
-from jax import Array
+from jax import Array, lax, random
 from jax.sharding import Mesh
+from numpy.typing import NDArray
 
-from ensemble.config import flatten
+from ensemble.config import Config, flatten
 from ensemble.data.catalogue import load, models_of
 from ensemble.data.source import Examples, Request
 from ensemble.errors import InputError
@@ -33,13 +32,122 @@ from ensemble.likelihoods import from_dict
 from ensemble.likelihoods.numbers import MIN_SCALE
 from ensemble.methods.log_density import make_log_density, sum_of_examples
 from ensemble.methods.start import find_map
+from ensemble.metrics.ranking import auroc
 from ensemble.network import Variables
 from ensemble.priors import parse_prior
-from ensemble.recommendation import likelihood, scores
+from ensemble.pytrees import ByName
+from ensemble.recommendation import likelihood
 from ensemble.recommendation.dataset import RATINGS
-from ensemble.sharding.chainwise import with_own_gradient
+from ensemble.recommendation.likelihood import USERS, outputs_of
+from ensemble.report.table import Section, grid
+from ensemble.sharding.transfer import with_own_gradient
 from ensemble.task import DrawSections, OwnLogLikelihood
 from ensemble.tasks.supervised import OWN, Supervised, described_dataset, make_likelihood
+
+NUM_RECOMMENDED = 20
+_USERS_PER_BLOCK = 256
+
+
+def of_users(draws: Any, users: slice) -> ByName:
+    """Draws [K, ...] of the parameters of all items and of some users alone."""
+    return {**draws, **{name: draws[name][:, users] for name in USERS}}
+
+
+def score(task: Any, draws: Any) -> dict[str, float]:
+    """Scores a mixture of draws on the pairs that a `Factorisation` holds out.
+
+    Args:
+        task: `Factorisation` that was learned.
+        draws: Parameters [K, ...].
+
+    Returns:
+        Log likelihood in nats a pair; and AUC and recall@20 of watches, or RMSE of ratings.
+    """
+    test = task.dataset.splits["test"]
+    mean, log_density = (np.asarray(one, np.float64) for one in _mixture(task, draws, test))
+    found = {"log_likelihood": log_density.mean()}
+    if task.of_ratings:
+        found["rmse"] = np.mean((mean - test.targets) ** 2) ** 0.5
+    else:
+        signs = task.dataset.signs
+        relevant = np.zeros(signs.shape, bool)
+        relevant[tuple(test.inputs[test.targets == 1].T)] = True
+        recalled = []
+        for start in range(0, len(signs), _USERS_PER_BLOCK):
+            users = slice(start, start + _USERS_PER_BLOCK)
+            best = _best(of_users(draws, users), signs[users] > 0)
+            recalled.append(recalls(np.asarray(best), relevant[users]))
+        found["auc"] = auroc(mean, test.targets == 1).mean()
+        found[f"recall_at_{NUM_RECOMMENDED}"] = np.concatenate(recalled).mean()
+    return {name: float(value) for name, value in found.items()}
+
+
+@partial(jax.jit, static_argnums=0)
+def _mixture(task, draws, split) -> tuple[Array, Array]:
+    """Predictions of the pairs [P] of a split by the mixture of draws.
+
+    Returns:
+        Means of ratings, or probabilities of watching; and log densities of the targets, nats.
+    """
+
+    def add(total, params):
+        log_prob, aux = task.log_likelihood({"params": params}, *split)
+        found = aux.predicted
+        mean = found["loc"] if task.of_ratings else jnp.exp(found["log_probs"][:, 1])
+        return (total[0] + mean, jnp.logaddexp(total[1], log_prob)), None
+
+    number = len(draws["user_bias"])
+    zeros = jnp.zeros(len(split.targets))
+    mean, log_density = lax.scan(add, (zeros, zeros - jnp.inf), draws)[0]
+    return mean / number, log_density - jnp.log(number)
+
+
+@jax.jit
+def _best(draws, seen: Array) -> Array:
+    """Numbers of the items recommended to users [B, k] who have seen some, bool [B, M].
+
+    They are the likeliest by the mixture of draws; of equal ones the first.
+    """
+
+    def add(total: Array, params) -> tuple[Array, None]:
+        return total + jax.nn.sigmoid(outputs_of(params)), None
+
+    total, _ = lax.scan(add, jnp.zeros(seen.shape), draws)
+    number = min(NUM_RECOMMENDED, seen.shape[1])
+    return lax.top_k(jnp.where(seen, -jnp.inf, total), number)[1]
+
+
+def recalls(best: NDArray, relevant: NDArray) -> NDArray[np.float64]:
+    """Recall of the items recommended to each user (Liang et al. 2018, arXiv:1802.05814, 4.2).
+
+    Of a user with relevant items R and k recommendations, the share |R & best| / min(k, |R|), which
+    is 1 at best.
+
+    Args:
+        best: Numbers of the items that are recommended, int [N, k], of those that were not seen.
+        relevant: Whether an item that was not seen is watched, too, bool [N, M].
+
+    Returns:
+        Recalls of the users who have relevant items, [U], in the order of the users.
+    """
+    hits = np.take_along_axis(relevant, best, axis=1).sum(axis=1)
+    counts = relevant.sum(axis=1)
+    has_some = counts > 0
+    return hits[has_some] / np.minimum(best.shape[1], counts[has_some])
+
+
+_TITLES = {"log_likelihood": "nats", "auc": "AUC", "recall_at_20": "recall@20", "rmse": "RMSE"}
+
+
+def _contents(report: ByName) -> list[str]:
+    """Shows the draws that were kept next to simpler models, by the pairs that were held out."""
+    found = report["recommendation"]["held_out"]
+    rows = [[model, *(f"{one:.4f}" for one in found[model].values())] for model in found]
+    return ["", grid(["held out", *(_TITLES[name] for name in found["posterior"])], rows)]
+
+
+SECTION = Section(_contents)
+
 
 _START = 0.1  # Standard deviation of the embeddings where a search for the MAP starts.
 _PAIRS_PER_RATING = 64  # With more pairs for each rating, blocks of all pairs are slower.
@@ -51,7 +159,7 @@ _ALLOWED = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class MatrixFactorisation:
     """The network, from pairs of a user and an item to log-odds or standardised ratings.
 
@@ -69,9 +177,9 @@ class MatrixFactorisation:
     def init(self, rng_key: Array, inputs: Any) -> Variables:
         """Starts small random factors, for at zero all of them are alike, and no biases."""
         params = {}
-        keys = jax.random.split(rng_key)
+        keys = random.split(rng_key)
         for kind, key, size in zip(("user", "movie"), keys, self.shape, strict=True):
-            embeddings = jax.random.normal(key, (size, self.num_factors))
+            embeddings = random.normal(key, (size, self.num_factors))
             params[f"{kind}_embeddings"] = _START * embeddings
             params[f"{kind}_bias"] = jnp.zeros(size)
         return {"params": params}
@@ -99,7 +207,7 @@ class MatrixFactorisation:
             )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Factorisation(Supervised):
     """An `InteractionDataset`, and the factors that are to explain it."""
 
@@ -122,13 +230,13 @@ class Factorisation(Supervised):
 
     def biases(self, mesh: Mesh) -> Any:
         """Parameters of the same model without factors, with priors N(0, 1), at the maximum."""
-        network = dataclasses.replace(self.network, num_factors=0)
-        simple = dataclasses.replace(self, network=network, priors=parse_prior("normal(1)"))
+        network = replace(self.network, num_factors=0)
+        simple = replace(self, network=network, priors=parse_prior("normal(1)"))
         train = self.dataset.splits["train"]
         return find_map(simple, make_log_density(simple, train, mesh))
 
-    @functools.cached_property
-    def popularity(self) -> dict[str, Any]:
+    @cached_property
+    def popularity(self) -> ByName:
         """Parameters of the model for which all users are alike, without factors.
 
         The probability of watching an item is (watched + 1) / (known + 2), by Laplace's rule of
@@ -172,7 +280,7 @@ class Factorisation(Supervised):
             # Mean log density, were all ratings from one normal distribution.
             reference = -scipy.stats.norm.entropy(scale=noise.scale)
 
-            def of_pairs(variables: Any, inputs: Any, targets: Array) -> Any:
+            def of_pairs(variables, inputs, targets: Array):
                 log_prob, aux = self.log_likelihood(variables, inputs, targets[:, 0])
                 return targets[:, 1] * (log_prob - reference), aux
 
@@ -183,7 +291,7 @@ class Factorisation(Supervised):
         of_block = likelihood.of_ratings if self.of_ratings else likelihood.of_watches
         by_blocks = likelihood.make_value_and_grad(of_block, mesh)
 
-        def place() -> Any:
+        def place():
             if not self.of_ratings:
                 signs = self.dataset.signs
                 return likelihood.place([signs], likelihood.of_popularity(signs), mesh)
@@ -191,7 +299,7 @@ class Factorisation(Supervised):
             cells[:, *split.inputs.T] = (split.targets - noise.shift) / noise.scale, weights
             return likelihood.place(cells, 0, mesh)
 
-        def of_ratings(params: Any, placed: Any) -> Array:
+        def of_ratings(params, placed) -> Array:
             """Makes the log likelihood of that of noise N(0, 1) and the noise that is learned."""
             factors = {**params}
             sd = noise.parameters(factors.pop(OWN), jnp.zeros(1))["scale"]
@@ -202,7 +310,7 @@ class Factorisation(Supervised):
         layout, _ = likelihood.layout_of(shape, mesh)
         outputs = likelihood.make_outputs(mesh)
 
-        def predict(params: Any, pairs: Array) -> dict[str, Array]:
+        def predict(params, pairs: Array) -> dict[str, Array]:
             found = self.network.logits(outputs(params, pairs.astype(jnp.int32)))
             return self.likelihood.predict(params.get(OWN, {}), found)
 
@@ -213,18 +321,18 @@ class Factorisation(Supervised):
         # Every process finds the biases, as it finds the MAP.
         biases = self.biases(mesh)
 
-        def sections(draws: Any, maximum: Any) -> dict[str, Any]:
-            held_out = {"posterior": scores.score(self, draws)}
+        def sections(draws, maximum) -> ByName:
+            held_out = {"posterior": score(self, draws)}
             models = {"map": maximum, "biases": biases, "popularity": self.popularity}
             for name, params in models.items():
                 alone = jax.tree.map(lambda leaf: np.asarray(leaf)[None], params)
-                held_out[name] = scores.score(self, alone)
+                held_out[name] = score(self, alone)
             return {"recommendation": {"held_out": held_out}}
 
         return sections
 
 
-def create(config: ml_collections.FrozenConfigDict, data: Any) -> Factorisation:
+def create(config: Config, data: Any) -> Factorisation:
     """Makes the task of a run.
 
     Args:
@@ -258,9 +366,7 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> Factorisation:
     return Factorisation(dataset, network, found, priors)
 
 
-def restore(
-    config: Mapping[str, Any], description: Mapping[str, Any], params: Any
-) -> Factorisation:
+def restore(config: ByName, description: ByName, params: Any) -> Factorisation:
     """Makes the task of a workdir, to predict with; the arguments are `supervised.restore`'s."""
     found: Any = from_dict(config["likelihood"], description)
     shape = params["user_bias"].shape[1], params["movie_bias"].shape[1]

@@ -26,13 +26,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jax.sharding import Mesh
+from numpy.typing import NDArray
 
-from ensemble.sharding import transfer
-from ensemble.sharding.chainwise import make_chainwise
-from ensemble.sharding.layout import Layout
 from ensemble.sharding.mesh import DATA, named_sharding, platform_of, spec
+from ensemble.sharding.transfer import Layout, make_chainwise, pad, put
 
 _ENTRIES_PER_BLOCK = {"cpu": 600_000}  # 2.4 MB.
 _ENTRIES_ON_ACCELERATORS = 2**26
@@ -85,7 +84,7 @@ def layout_of(shape: Sequence[int], mesh: Mesh) -> tuple[Layout, int]:
     return Layout(USERS, num_users, num_shards * num_blocks * num_rows), num_rows
 
 
-def place(cells: Sequence[np.ndarray], reference: float, mesh: Mesh) -> Placed:
+def place(cells: Sequence[NDArray], reference: float, mesh: Mesh) -> Placed:
     """Puts what is known of all pairs on the devices, with users where their parameters are.
 
     Args:
@@ -96,19 +95,19 @@ def place(cells: Sequence[np.ndarray], reference: float, mesh: Mesh) -> Placed:
     layout, num_rows = layout_of(cells[0].shape, mesh)
     num_shards = mesh.shape[DATA]
     placed = (
-        [transfer.pad(one, layout.num_places).reshape(-1, num_rows, one.shape[1]) for one in cells],
+        [pad(one, layout.num_places).reshape(-1, num_rows, one.shape[1]) for one in cells],
         np.full(num_shards, reference / num_shards, np.float32),
     )
-    return Placed(*transfer.put(placed, named_sharding(mesh, "row")))
+    return Placed(*put(placed, named_sharding(mesh, "row")))
 
 
-def of_popularity(signs: np.ndarray) -> float:
+def of_popularity(signs: NDArray) -> float:
     """The log likelihood of watches [N, M] if all users are alike, nats."""
     counts = count(signs)
     return float(np.sum(counts * np.log((counts + 1) / (counts.sum(axis=0) + 2))))
 
 
-def count(signs: np.ndarray) -> np.ndarray:
+def count(signs: NDArray) -> NDArray:
     """Numbers [2, M] of the users who have watched each movie, and who have not."""
     return np.array([(signs > 0).sum(axis=0), (signs < 0).sum(axis=0)])
 
@@ -124,11 +123,11 @@ def make_value_and_grad(of_block: OfBlock, mesh: Mesh) -> Any:
         mesh: Mesh of the devices.
     """
 
-    def on_shard(params: Params, placed: Placed) -> Any:
+    def on_shard(params: Params, placed: Placed):
         # One chain after another: what one block of one chain needs is all that the cache holds.
-        return jax.lax.map(lambda one: _value_and_grad(of_block, one, placed), params)
+        return lax.map(lambda one: _value_and_grad(of_block, one, placed), params)
 
-    def of_chains(params: Params, placed: Placed, chains: str | None) -> Any:
+    def of_chains(params: Params, placed: Placed, chains: str | None):
         users = dict.fromkeys(USERS, spec(chains, "row"))
         specs = users | dict.fromkeys(MOVIES, spec(chains))
         mapped = jax.shard_map(
@@ -152,10 +151,10 @@ def make_outputs(mesh: Mesh) -> Callable[[Params, Array], Array]:
 
     def on_shard(params: Params, pairs: Array) -> Array:
         users, movies = join_biases(params)
-        rows = pairs[:, 0] - jax.lax.axis_index(DATA) * len(users)
+        rows = pairs[:, 0] - lax.axis_index(DATA) * len(users)
         is_here = (rows >= 0) & (rows < len(users))
         found = jnp.sum(users[jnp.where(is_here, rows, 0)] * movies[pairs[:, 1]], axis=-1)
-        return jax.lax.psum_scatter(jnp.where(is_here, found, 0), DATA, tiled=True)
+        return lax.psum_scatter(jnp.where(is_here, found, 0), DATA, tiled=True)
 
     specs = dict.fromkeys(USERS, spec("row")) | dict.fromkeys(MOVIES, spec())
     mapped = jax.shard_map(
@@ -172,7 +171,7 @@ def of_watches(logits: Array, signs: Array) -> Pair:
     # Where the exponential is infinite the residual is zero, as it should be.
     odds = jnp.exp(signs * logits)
     # Barriers: else the exponentials are computed again for everything that they are used in.
-    residuals = jax.lax.optimization_barrier(signs / (1 + odds))
+    residuals = lax.optimization_barrier(signs / (1 + odds))
     magnitudes = jnp.abs(residuals)
     factors = jnp.maximum(magnitudes, 1 - magnitudes).reshape(groups)
     linear = jnp.minimum(signs * logits, 0).reshape(groups)
@@ -183,32 +182,32 @@ def of_watches(logits: Array, signs: Array) -> Pair:
 def of_ratings(outputs: Array, ratings: Array, weights: Array) -> Pair:
     """Log likelihoods of weighted ratings if their noise is N(0, 1), up to a constant."""
     errors = ratings - outputs
-    residuals = jax.lax.optimization_barrier(weights * errors)
+    residuals = lax.optimization_barrier(weights * errors)
     return -0.5 * jnp.sum(residuals * errors, axis=0), residuals
 
 
 def _value_and_grad(of_block: OfBlock, params: Params, placed: Placed) -> tuple[Array, Any]:
     """The log likelihood [] of a chain and its gradient, of the parameters of this shard."""
     (users, movies), pull = jax.vjp(join_biases, params)
-    movies = jax.lax.pcast(movies, DATA, to="varying")
+    movies = lax.pcast(movies, DATA, to="varying")
     blocks = users.reshape(*placed.cells[0].shape[:2], -1)
 
-    def add_block(grad_movies: Array, block: Any) -> Any:
+    def add_block(grad_movies: Array, block):
         users, cells = block
-        outputs = jax.lax.optimization_barrier(contract(users, movies, 1, 1))
+        outputs = lax.optimization_barrier(contract(users, movies, 1, 1))
         terms, residuals = of_block(outputs, *cells)
         # This way round: `residuals.T @ users` takes XLA:CPU almost three times as long.
         grad_movies += contract(users, residuals, 0, 0)
         return grad_movies, (terms, contract(residuals, movies, 1, 0))
 
     start = jnp.zeros_like(movies.T)  # As varying as what is added to it.
-    grad_movies, (terms, grad_users) = jax.lax.scan(add_block, start, (blocks, placed.cells))
+    grad_movies, (terms, grad_users) = lax.scan(add_block, start, (blocks, placed.cells))
     total = terms, jnp.zeros_like(terms)
     zero = jnp.zeros_like(terms[0, 0])
     for _ in range(2):
-        total = jax.lax.reduce(total, (zero, zero), _add_exactly, (0,))
+        total = lax.reduce(total, (zero, zero), _add_exactly, (0,))
     value = (total[0] - placed.reference[0]) + total[1]
-    value, grad_movies = jax.lax.psum((value, grad_movies), DATA)
+    value, grad_movies = lax.psum((value, grad_movies), DATA)
     return value, *pull((grad_users.reshape(users.shape), grad_movies.T))
 
 
@@ -237,4 +236,4 @@ def _add_exactly(a: Pair, b: Pair) -> Pair:
 def contract(left: Array, right: Array, left_axis: int, right_axis: int) -> Array:
     """A product of matrices. TPUs and TF32 would round it to some 3 digits, which are nats here."""
     dimensions = (((left_axis,), (right_axis,)), ((), ()))
-    return jax.lax.dot_general(left, right, dimensions, precision="highest")
+    return lax.dot_general(left, right, dimensions, precision="highest")

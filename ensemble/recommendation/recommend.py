@@ -1,23 +1,25 @@
 """Recommendations of a workdir to one user: `ensemble.recommend`, which the command prints."""
 
-import dataclasses
-import numbers
-import os
+from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import jax
 import numpy as np
-import pandas as pd
 import scipy.special
+from etils.epath import PathLike
+from jax import random
+from pandas import DataFrame
 
 from ensemble.config import flatten
 from ensemble.data.catalogue import load
 from ensemble.data.source import Request, check_same_data
 from ensemble.errors import InputError, shown
 from ensemble.priors import parse_prior, sample_prior
+from ensemble.pytrees import ByName
 from ensemble.recommendation.dataset import FRAME, RATINGS, InteractionDataset, given_interactions
+from ensemble.recommendation.factorisation import NUM_RECOMMENDED, of_users
 from ensemble.recommendation.likelihood import USERS, outputs_of
-from ensemble.recommendation.scores import NUM_RECOMMENDED, of_users
 from ensemble.runtime.loading import Saved, restore
 from ensemble.sharding import startup
 from ensemble.storage.workdir import Workdir
@@ -25,7 +27,7 @@ from ensemble.storage.workdir import Workdir
 _NEW_STREAM = 2**32 - 3  # The seed is folded with it to draw new users.
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class ItemPrediction:
     """Recommendations to a user. As text, it is a table, an item a line.
 
@@ -41,7 +43,7 @@ class ItemPrediction:
 
     user: str
     of: str
-    table: pd.DataFrame
+    table: DataFrame
     num_seen: int
     from_prior: tuple[str, ...]
 
@@ -65,7 +67,7 @@ class ItemPrediction:
         seen = f"User {shown(self.user)} has seen {self.num_seen:,} items."
         return "\n".join([*self.notes, seen, "", table])
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> ByName:
         """The same, JSON-ready."""
         found = {**vars(self), "recommendations": self.table.to_dict("records")}
         del found["table"]
@@ -73,7 +75,7 @@ class ItemPrediction:
 
 
 def recommend(
-    workdir: str | os.PathLike[str],
+    workdir: PathLike,
     user: str | int,
     *,
     top: int = NUM_RECOMMENDED,
@@ -101,11 +103,11 @@ def recommend(
     """
     startup.configure(None)
     for name, value in (("user", user), ("item", item or "")):
-        if not isinstance(value, str | numbers.Integral):
+        if not isinstance(value, str | Integral):
             raise InputError(
                 f"{name}={value!r} must be text or a whole number, as the data name the {name}"
             )
-    if not isinstance(top, numbers.Integral) or top < 1:
+    if not isinstance(top, Integral) or top < 1:
         raise InputError(f"top={top!r} must be a positive whole number; use {NUM_RECOMMENDED}")
     restored = restore(Workdir(workdir))
     dataset = _dataset(workdir, restored, data_dir, data)
@@ -117,7 +119,7 @@ def recommend(
         draws = of_users(draws, slice(number, number + 1))
     else:
         # As many new users as draws, of whom nothing is known but the prior.
-        key = jax.random.fold_in(jax.random.key(restored.config["seed"]), _NEW_STREAM)
+        key = random.fold_in(random.key(restored.config["seed"]), _NEW_STREAM)
         shapes = {one: draws[one][:, 0] for one in USERS}
         new = sample_prior(key, parse_prior(restored.config["prior"]), shapes)
         draws = {**draws, **{one: new[one][:, None] for one in USERS}}
@@ -149,7 +151,7 @@ def recommend(
     )
 
 
-def _dataset(workdir: Any, restored: Saved, data_dir: str | None, data: Any) -> InteractionDataset:
+def _dataset(workdir, restored: Saved, data_dir: str | None, data) -> InteractionDataset:
     """The interactions that a run has learned, as they are now.
 
     Raises:

@@ -30,13 +30,16 @@ def baselines(p: Any, source: Source, split: str) -> list[Any]:
     Returns:
         Predictives by title for each target, the simplest first: a constant; of numbers, linear
         regression with normal noise, unless there are too many columns; of rows split by time, the
-        value of the row before.
+        value of the row before. None where one class alone was learned.
     """
     number = source.sizes[split]
     learned = source.targets("train")
     if p.kind == "classes":
-        counts = np.bincount(learned, minlength=p.log_probs.shape[-1]) + 1.0
-        log_probs = np.broadcast_to(np.log(counts / counts.sum()), (1, number, len(counts)))
+        counts = np.bincount(learned, minlength=p.log_probs.shape[-1])
+        if np.count_nonzero(counts) == 1:  # Watches are learned without what was not watched.
+            return []
+        shares = (counts + 1) / (counts + 1).sum()
+        log_probs = np.broadcast_to(np.log(shares), (1, number, len(counts)))
         constant = Classes({"log_probs": log_probs}, class_names=p.class_names)
         return [{"the class frequencies": constant}]
     y = _columns(learned)
@@ -60,7 +63,7 @@ def _columns(targets: NDArray) -> NDArray:
     return targets.reshape(len(targets), -1).astype(np.float64)
 
 
-def _normal(p: Any, mean: NDArray, deviation: float) -> Any:
+def _normal(p, mean: NDArray, deviation: float):
     from ensemble.likelihoods.numbers import Numbers  # Not of classes.
     from ensemble.likelihoods.quantiles import Quantiles
 

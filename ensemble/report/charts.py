@@ -6,14 +6,15 @@ A page draws them as SVG and `plots` as PNG files.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ensemble.metrics import functions, interval, ranking
 from ensemble.report.svg import Axis, Chart, Charts, span
-from ensemble.report.table import ByName, Json
+from ensemble.report.table import ByName
+from ensemble.storage.manifest import Json
 
 if TYPE_CHECKING:
     from ensemble.report.evaluation import Evaluation
@@ -52,7 +53,7 @@ def calibration(e: Evaluation) -> Chart:
     return chart
 
 
-def _bins(of: Any, y: NDArray) -> Any:
+def _bins(of, y: NDArray):
     """Mean confidence and hits of the predictions in each filled bin, over all predictives."""
     confidence = np.concatenate([p.confidence for p in of])
     hit = np.concatenate([functions.accuracy(p, y) for p in of])
@@ -64,7 +65,7 @@ def _bins(of: Any, y: NDArray) -> Any:
 def abstention(e: Evaluation) -> Chart:
     """Accuracy, or error, of answered examples against their share."""
 
-    def curve(p: Any) -> NDArray:
+    def curve(p) -> NDArray:
         right = functions.accuracy(p, e.y) if e.is_classes else np.abs(p.median - e.y)
         found = np.array(ranking.risk_coverage(-p.doubt(), right))
         number = found.shape[1]

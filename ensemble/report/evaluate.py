@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from etils import epath
+from etils.epath import PathLike
 
 from ensemble.config.builtin import PRIOR, STARTS, is_file
 from ensemble.config.pieces import path_of, trusting
@@ -16,32 +16,29 @@ from ensemble.data.catalogue import KNOWN_DATASETS, find_entry, load_test_inputs
 from ensemble.data.image_form import parse_size
 from ensemble.data.tables.columns import rows_of_files
 from ensemble.draws.store import Draws
-from ensemble.errors import InputError, in_one_line, plural
+from ensemble.errors import InputError, in_one_line, logger, plural
 from ensemble.metrics import requested
 from ensemble.metrics.abstention import Rule
 from ensemble.report import charts, page, shift
 from ensemble.report.baselines import baselines
-from ensemble.report.evaluated_run import AnyPath, EvaluatedRun
+from ensemble.report.evaluated_run import EvaluatedRun
 from ensemble.report.evaluation import VERSION, Evaluation
 from ensemble.report.findings import Finding
 from ensemble.report.shift import BOX, CONSTANT, MADE, OUTSIDE, SHIFT, UNIFORM
 from ensemble.report.svg import Charts
-from ensemble.report.table import ByName, Json
+from ensemble.report.table import ByName
 from ensemble.run.progress import Progress, open_display
 from ensemble.storage.files import write_file
-from ensemble.storage.manifest import to_json
-from ensemble.storage.metrics_log import read_metrics
+from ensemble.storage.manifest import Json, to_json
 from ensemble.storage.predictions import read_predictive, write_predictive
-from ensemble.storage.workdir import Workdir
-
-logger = logging.getLogger("ensemble")
+from ensemble.storage.workdir import Workdir, read_metrics
 
 
 def evaluate(
-    workdir: AnyPath,
-    out: AnyPath | None = None,
+    workdir: PathLike,
+    out: PathLike | None = None,
     datasets: Sequence[str] | None = None,
-    compare: Sequence[AnyPath] = (),
+    compare: Sequence[PathLike] = (),
     *,
     data_dir: str | None = None,
     data: Any = None,
@@ -135,7 +132,7 @@ def evaluate(
 # What it is compared with.
 
 
-def _others(run: EvaluatedRun, workdirs: Sequence[AnyPath], data_dir: str | None) -> Json:
+def _others(run: EvaluatedRun, workdirs: Sequence[PathLike], data_dir: str | None) -> Json:
     """Predictives of runs to compare with, by name.
 
     Raises:
@@ -171,7 +168,7 @@ def _others(run: EvaluatedRun, workdirs: Sequence[AnyPath], data_dir: str | None
 # Other inputs: shifted, of other data sets, made up.
 
 
-def _inputs(run: EvaluatedRun, names: Any) -> Json:
+def _inputs(run: EvaluatedRun, names) -> Json:
     """Inputs [N, ...] in addition to the test split, by names such as `shift/rotation/3`.
 
     Args:
@@ -226,7 +223,7 @@ def _of_set(run: EvaluatedRun, name: str) -> Json:
     return {name: source.table.encode(rows_of_files(name))}
 
 
-def _predict(run: EvaluatedRun, inputs: ByName, directory: epath.Path, show_progress: bool) -> Any:
+def _predict(run: EvaluatedRun, inputs: ByName, directory: epath.Path, show_progress: bool):
     """Predicts inputs; predictions are mapped from files, since those of many draws exceed memory.
 
     Returns:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import logging
-import os
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from etils.epath import PathLike
 
 from ensemble import likelihoods
 from ensemble.config import trait
 from ensemble.data.catalogue import load
 from ensemble.data.source import AnyInputs, Source, check_same_data
-from ensemble.errors import InputError
+from ensemble.errors import InputError, logger
 from ensemble.likelihoods.predictive import Predictive
 from ensemble.predictor import ensemble_of
 from ensemble.runtime.loading import config_of, restore
@@ -23,11 +22,8 @@ from ensemble.storage.predictions import StoredPredictions, read_predictions
 from ensemble.storage.workdir import Workdir
 from ensemble.tasks.supervised import request_of
 
-AnyPath = str | os.PathLike[str]
-logger = logging.getLogger("ensemble")
 
-
-@dataclasses.dataclass(eq=False)
+@dataclass(eq=False)
 class EvaluatedRun:
     """A run, finished or in training; its workdir is only read.
 
@@ -55,7 +51,7 @@ class EvaluatedRun:
         why_no_data: reason why `dataset` is None, as a sentence.
     """
 
-    workdir: AnyPath
+    workdir: PathLike
     data_dir: str | None = None
     data: Any = None
     num_devices: int | None = None
@@ -88,7 +84,7 @@ class EvaluatedRun:
         """Whether the run has reached its goal."""
         return self.step is None
 
-    @functools.cached_property
+    @cached_property
     def test(self) -> StoredPredictions:
         """Predictions of the test split.
 
@@ -117,7 +113,7 @@ class EvaluatedRun:
         members = np.array(self.predictor.members)[live]
         return StoredPredictions(p.of(live), self.dataset.targets(split), members)
 
-    @functools.cached_property
+    @cached_property
     def predictor(self) -> Any:
         """The members that are alive, from the newest checkpoint."""
         return ensemble_of(self.work, self.num_devices)
@@ -131,7 +127,7 @@ class EvaluatedRun:
         chosen = [self.predictor.members.index(k) for k in self.test.members.tolist()]
         return self.predictor.predict_members(inputs).of(chosen)
 
-    @functools.cached_property
+    @cached_property
     def dataset(self) -> Source | None:
         """The data; None, with a warning, if they are not available.
 

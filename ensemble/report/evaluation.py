@@ -18,7 +18,8 @@ from ensemble.metrics.metric import Metrics
 from ensemble.metrics.ranking import auroc, average_precision, fpr95
 from ensemble.report import shift
 from ensemble.report.findings import Finding, as_lines, find
-from ensemble.report.table import ByName, Json, Row, as_data, cells
+from ensemble.report.table import ByName, Row, as_data, cells
+from ensemble.storage.manifest import Json
 
 VERSION = 3
 """Version of results.json and evaluation/report.json."""
@@ -455,7 +456,7 @@ class Evaluation:
         return {key: value for key, value in found.items() if value not in (None, {}, [])}
 
 
-def _auroc(doubt: NDArray, positive: NDArray, groups: Any = None, **how: Any) -> Estimate:
+def _auroc(doubt: NDArray, positive: NDArray, groups=None, **how) -> Estimate:
     """AUROC of a doubt [N] for positive rows."""
     rarer = min(positive.sum(), (~positive).sum())
     weight = len(positive) / (2 * rarer)

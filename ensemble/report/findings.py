@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ensemble.metrics import Estimate
 from ensemble.metrics.abstention import MAX_ERROR
 from ensemble.metrics.interval import joint
-from ensemble.report.table import ByName, Json, digits, percent
+from ensemble.report.table import ByName, digits, percent
+from ensemble.storage.manifest import Json
 
 if TYPE_CHECKING:
     from ensemble.report.evaluation import Evaluation
@@ -101,20 +102,20 @@ def _words(e: Evaluation, numbers: ByName) -> Json:
     return {**found, **numbers}
 
 
-def _said(said: str, one: Any = None, **numbers: Any) -> Finding:
+def _said(said: str, one=None, **numbers) -> Finding:
     level, _, text = said.partition(": ")
     return Finding("", level, text, {**(one._asdict() if one else {}), **numbers})
 
 
 def _judged(
-    one: Any,
+    one,
     above: str,
     below: str,
     near: str = "",
     *,
     bound: float = 0.0,
     margin: float = 0.0,
-    **numbers: Any,
+    **numbers,
 ) -> Findings:
     """Finding by the place of an interval, if that is known.
 
@@ -139,7 +140,7 @@ def _judged(
         yield _said(text, one, **numbers)
 
 
-def _first(found: ByName, direction: int = 1) -> Any:
+def _first(found: ByName, direction: int = 1):
     """Name and value of the least estimate, or of the largest with direction -1; at most one."""
     return sorted(found.items(), key=lambda item: direction * item[1].value)[:1]
 

@@ -80,7 +80,7 @@ def _legend(chart: Chart) -> str:
     return f'<div class="legend">{"".join(items)}</div>' if len(names) > 1 else ""
 
 
-def _table(title: str, head: Any, rows: Any, note: str = "") -> str:
+def _table(title: str, head, rows, note: str = "") -> str:
     """A panel of rows: each has a kind, a name, and pairs of a text and a small one."""
     body = ""
     for kind, first, *pairs in rows:

@@ -95,7 +95,7 @@ def write(folder: Any, found: ByName) -> None:
             write_file(folder / f"{name}.png", png(panels))
 
 
-def _draw(axes: Any, chart: Chart) -> None:
+def _draw(axes, chart: Chart) -> None:
     """Draws a chart's axes, marks and legend."""
     x, y = chart.axes
     axes.set(title=shown(y.label or chart.title), xlabel=x.label, xlim=x.ends, ylim=y.ends)

@@ -28,6 +28,7 @@ from scipy import ndimage
 from scipy.special import ive
 
 from ensemble.data.source import MadeInputs, Source, in_memory
+from ensemble.pytrees import ByName
 
 IMAGES = {
     "rotation": (10, 20, 30, 40, 50),
@@ -52,7 +53,7 @@ def is_table(source: Source) -> bool:
     return len(source.input_shape) == 1 and source.input_dtype.kind == "f"
 
 
-def made_inputs(source: Source, name: str) -> dict[str, Any]:
+def made_inputs(source: Source, name: str) -> ByName:
     """Inputs of one of the names in `MADE`; empty if it is none, or does not suit such data.
 
     Args:
@@ -89,7 +90,7 @@ def made_inputs(source: Source, name: str) -> dict[str, Any]:
     }
 
 
-def _pieces(kind: str, shape: Any) -> Iterator[Any]:
+def _pieces(kind: str, shape) -> Iterator[Any]:
     """A generator of random numbers and slices of inputs [N, ...], one after the other."""
     rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([0, *kind.encode()])))
     size = max(1, _PIECE // math.prod(shape[1:]))
@@ -131,7 +132,7 @@ def shifted_images(images: Any, value_range: Any, kind: str, severity: int) -> I
         yield (np.rint(x) if dtype == np.uint8 else x).astype(dtype)
 
 
-def _turned(x: NDArray, kind: str, amount: float, low: float, rng: Any) -> NDArray:
+def _turned(x: NDArray, kind: str, amount: float, low: float, rng) -> NDArray:
     """Rotates or translates each image to a side that is drawn."""
     is_turned = kind == "rotation"
     moved = np.empty_like(x)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ensemble.report.evaluation import Evaluation
 from ensemble.report.findings import Finding, as_lines, find
-from ensemble.report.sections import Results, sections_of
+from ensemble.report.table import ByName, sections_of
 
 _RULES = ("quality", "gain", "baseline", "several")
 """Rules of an evaluation that a training tells."""
@@ -12,9 +12,7 @@ _MAX_GAIN = 0.05
 """Who is better than a constant by less than this share of its score has learned nothing."""
 
 
-def training_findings(
-    results: Results, evaluation: Evaluation | None, remedy: str
-) -> list[Finding]:
+def training_findings(results: ByName, evaluation: Evaluation | None, remedy: str) -> list[Finding]:
     """Looks for signs of a mistake, and says how good the ensemble is.
 
     Args:
@@ -53,7 +51,7 @@ def training_findings(
     return found
 
 
-def as_text(results: Results, evaluation: Evaluation | None) -> str:
+def as_text(results: ByName, evaluation: Evaluation | None) -> str:
     """The table of a run, its findings and its notes.
 
     Args:

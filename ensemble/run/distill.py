@@ -4,6 +4,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from etils.epath import PathLike
+
 from ensemble import pytrees
 from ensemble.config import by_path, fields_for, flatten
 from ensemble.data.data_forms import bundled
@@ -19,14 +21,14 @@ _NOT_TAKEN = {"ensemble_size", "prior", "class_weights", "label_smoothing"}
 
 
 def distill(
-    teacher: str | os.PathLike[str],
+    teacher: PathLike,
     workdir: str | None = None,
     config: Mapping[str, Any] | None = None,
     data: Any = None,
     *,
     show_progress: bool = True,
 ) -> TrainResult:
-    """Trains one network to predict what an ensemble predicts, and compares their speed.
+    """Trains one network to predict what an ensemble predicts.
 
     Args:
         teacher: workdir of the ensemble, which is not changed.
@@ -37,7 +39,7 @@ def distill(
         show_progress: as of `train`.
 
     Returns:
-        As of `train`. The report's entry `distillation` has the `speedup`, and the teacher's size.
+        As of `train`.
 
     Raises:
         InputError: as of `train`, or the teacher is no workdir with an ensemble.

@@ -1,16 +1,15 @@
 """Log of a run: scalars in `metrics.jsonl`, and these and pictures for TensorBoard."""
 
-import contextlib
-import tempfile
 import time
+from contextlib import ExitStack
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ensemble.config.builtin import CALLBACKS
 from ensemble.errors import in_own_code
 from ensemble.notes import note
 from ensemble.storage.files import make_folder, write_file
-from ensemble.storage.metrics_log import as_lines, read_metrics
-from ensemble.storage.workdir import Workdir
+from ensemble.storage.workdir import Workdir, as_lines, read_metrics
 
 
 class Log:
@@ -45,12 +44,12 @@ class Log:
         self._has_events = has_events and is_main
         self._events: Any = None
         self._name = on_metrics
-        self._stack = contextlib.ExitStack()
+        self._stack = ExitStack()
         self._on_metrics: Any = None
         if is_main:
             self._on_metrics = CALLBACKS.load(on_metrics) if on_metrics else None
             if work.is_remote:
-                folder = tempfile.TemporaryDirectory()
+                folder = TemporaryDirectory()
                 self._local = Workdir(self._stack.enter_context(folder))
             kept = [one for one in read_metrics(work.metrics) if one["step"] < purge_step]
             write_file(self._local.metrics, as_lines(kept))

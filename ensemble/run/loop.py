@@ -5,16 +5,16 @@ signals, notes and the display), creates the task and the method, and has the ru
 restore the members, enlarge their number, move them and report.
 """
 
-import contextlib
 import os
 import secrets
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from ml_collections import ConfigDict, FrozenConfigDict
+from ml_collections import ConfigDict
 
-from ensemble.config import by_path, checked
+from ensemble.config import Config, by_path, checked
 from ensemble.config.builtin import METHODS, TASKS
 from ensemble.data.catalogue import complete
 from ensemble.errors import InputError, shown
@@ -26,8 +26,7 @@ from ensemble.runtime.run import Run, enlarge
 from ensemble.sharding import processes, startup
 from ensemble.sharding.signals import Stop, stop_signals
 from ensemble.storage.checkpoint import Checkpointer
-from ensemble.storage.trials import purpose_of
-from ensemble.storage.workdir import Workdir, cannot_write
+from ensemble.storage.workdir import Workdir, cannot_write, purpose_of
 
 
 def train(
@@ -70,7 +69,7 @@ def train(
 
 
 def run(
-    config: FrozenConfigDict,
+    config: Config,
     make_data: Callable[[], Any],
     workdir: str | None,
     show_progress: bool,
@@ -100,7 +99,7 @@ def run(
         return result
 
 
-def create_task(config: FrozenConfigDict, data: Any) -> Any:
+def create_task(config: Config, data: Any) -> Any:
     """Creates what is to be learned: data, network and prior, or a density.
 
     Raises:
@@ -109,7 +108,7 @@ def create_task(config: FrozenConfigDict, data: Any) -> Any:
     return TASKS.call(config.task, config, data)
 
 
-def create_method(config: FrozenConfigDict, task: Any) -> Method:
+def create_method(config: Config, task: Any) -> Method:
     """Creates what moves the members.
 
     Raises:
@@ -147,17 +146,15 @@ _NUM_KEPT = 3
 """The newest checkpoints, which are kept."""
 
 
-@contextlib.contextmanager
-def opened(config: FrozenConfigDict, workdir: str | None, show_progress: bool) -> Iterator[Open]:
+@contextmanager
+def opened(config: Config, workdir: str | None, show_progress: bool) -> Iterator[Open]:
     """Opens a run in a workdir, or where nobody looks if that is None.
 
     Raises:
         InputError: The workdir holds another run, or is in use, or the system refuses a file.
     """
-    with contextlib.ExitStack() as stack:
-        work = Workdir(
-            stack.enter_context(tempfile.TemporaryDirectory()) if workdir is None else workdir
-        )
+    with ExitStack() as stack:
+        work = Workdir(stack.enter_context(TemporaryDirectory()) if workdir is None else workdir)
 
         def open_workdir() -> None:
             if purpose := purpose_of(work) or (work.selected() and "selection of members"):

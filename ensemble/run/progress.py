@@ -4,25 +4,22 @@ A terminal and a notebook replace the line. A file gets one every ten seconds, t
 that shows it at INFO one every half minute.
 """
 
-import collections
-import contextlib
-import dataclasses
 import datetime
 import logging
 import os
 import shutil
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
-from ensemble.errors import printable
-
-logger = logging.getLogger("ensemble")
-
-ByName = dict[str, Any]
+from ensemble.errors import logger, printable
+from ensemble.pytrees import ByName
 
 _EARLY_SECONDS = 5.0
 """No line follows the first step, which compiles, for so long: the next ones may compile, too."""
@@ -30,7 +27,7 @@ _MOST_WAITS = 1000
 """The latest waits for steps that the pace is of."""
 
 
-@dataclasses.dataclass
+@dataclass
 class Clock:
     """The seconds of a run, over all the processes that it took.
 
@@ -42,7 +39,7 @@ class Clock:
         member_examples: examples seen, summed over members.
     """
 
-    started: float = dataclasses.field(default_factory=time.monotonic)
+    started: float = field(default_factory=time.monotonic)
     seconds_before: float = 0.0
     seconds_training: float = 0.0
     member_examples: int = 0
@@ -53,7 +50,7 @@ class Clock:
 
     def state(self) -> ByName:
         """What a checkpoint keeps of the clock: all but `started` for the one that goes on."""
-        return {**dataclasses.asdict(self), "seconds_before": self.seconds()}
+        return {**asdict(self), "seconds_before": self.seconds()}
 
     def timing(self) -> ByName:
         """Returns the report's entry."""
@@ -115,7 +112,7 @@ class Display:
             self.is_there = False
 
 
-class Progress(contextlib.AbstractContextManager["Progress"]):
+class Progress(AbstractContextManager["Progress"]):
     """How far some work is: step, time left, steps a second, and what is known by then.
 
     Args:
@@ -151,7 +148,7 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         """Forgets the steps up to this one, whose time says nothing of the others'."""
         self._step = step
         self._last = time.monotonic()
-        self._waits = collections.deque[tuple[float, int]](maxlen=_MOST_WAITS)
+        self._waits = deque[tuple[float, int]](maxlen=_MOST_WAITS)
         self._display.wait()
 
     def update(self, step: int, known: Any = (), stays: bool = False) -> None:
@@ -198,7 +195,7 @@ def duration(seconds: float) -> str:
     return str(datetime.timedelta(seconds=round(seconds)))
 
 
-@contextlib.contextmanager
+@contextmanager
 def open_display(show: bool = True) -> Iterator[Display]:
     """Opens the display that suits what stderr is.
 

@@ -20,9 +20,8 @@ from ensemble.runtime.algorithm import Status
 from ensemble.runtime.loading import PARAMETERS, Saved
 from ensemble.runtime.run import Run
 from ensemble.sharding import processes
-from ensemble.storage.metrics_log import read_metrics
 from ensemble.storage.predictions import write_predictions
-from ensemble.storage.workdir import Workdir
+from ensemble.storage.workdir import Workdir, read_metrics
 
 REPORTED_SPLITS = ("test", "validation")
 """Splits that are scored, the most telling first."""
@@ -74,7 +73,6 @@ def result_of(run: Run) -> TrainResult:
     task, config, report, work = run.task, run.config, run.report, run.where.work
     report.judge(run)
     predictions = run.predictions([name for name in task.sizes if name != "train"])
-    timing = run.clock.timing()
     content: Any = {
         "format": FORMAT,
         "version": VERSION,
@@ -86,8 +84,8 @@ def result_of(run: Run) -> TrainResult:
         "failed_members": run.failed,
         "stopped_early": np.array(run.numbers)[run.loop.status == Status.STOPPED_EARLY].tolist(),
         "num_train_examples": task.num_train_examples,
-        "timing": timing,
-        **report.sections(run, timing),
+        "timing": run.clock.timing(),
+        **report.sections(run),
     }
     evaluation = None
     for split in (name for name in REPORTED_SPLITS if name in predictions):
@@ -116,7 +114,6 @@ def result_of(run: Run) -> TrainResult:
         if fitted is not None:
             parts = [(task, fitted)]
             predictor = Ensemble(parts, run.live, config.num_devices, identity=work.identity())
-            content |= task.compared(predictor)
         conclude(one.text for one in findings if one.level == "warning")
         content["findings"] = [one._asdict() for one in findings]
         content["notes"] = said()
@@ -142,7 +139,7 @@ def _fitted(run: Run) -> Fitted | None:
     return Saved(work, config, description, arrays, run.counters(), run.live, run.draws).fitted
 
 
-def _write(run: Run, content: Any, predictions: Any, evaluation: Evaluation | None) -> None:
+def _write(run: Run, content, predictions, evaluation: Evaluation | None) -> None:
     """Writes predictions, plots and, last, the results that say that all is there."""
     work = run.where.work
     if run.task.dataset is not None:

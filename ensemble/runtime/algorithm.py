@@ -106,7 +106,7 @@ class Keep(NamedTuple):
 def every(number: int, first: int) -> Keep:
     """Keeps parameters after the steps `first`, `first + number`, ..."""
 
-    def before(step: Any) -> Any:
+    def before(step):
         return (step >= first) * ((step - first) // number + 1)
 
     return Keep(before, number)

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from ensemble import pytrees
@@ -108,9 +109,9 @@ class Devices:
             return fn
         one = unrolled(fn) if unrolls and self.platform == "cpu" else fn
 
-        def on_slice(member: Any, examples: Any) -> Any:
+        def on_slice(member, examples):
             sums, rows = one(member, examples)
-            return (jax.lax.psum(sums, DATA) if self.slices_batches else sums), rows
+            return (lax.psum(sums, DATA) if self.slices_batches else sums), rows
 
         specs = PartitionSpec(), PartitionSpec(DATA)
         # What users' networks do within loops is not annotated for check_vma.
@@ -136,7 +137,7 @@ class Devices:
             whole: If True, no row lies with its data.
         """
 
-        def one(path: Any, leaf: Any) -> NamedSharding:
+        def one(path, leaf) -> NamedSharding:
             sizes = np.shape(leaf)[1:]
             if self.is_split(path) and not whole:
                 return self.sharding(ENSEMBLE, DATA)
@@ -179,7 +180,7 @@ class Devices:
         if per_member:
             axes[axis - 1] = ENSEMBLE
 
-        def padded(leaf: Any) -> Any:
+        def padded(leaf):
             leaf = np.asarray(leaf)
             if per_member:
                 leaf = np.take(leaf, self._rows, axis - 1)
@@ -205,16 +206,16 @@ def unrolled(fn: Function) -> Function:
     fn = jax.jit(fn)  # Traced and lowered once, not once a row.
 
     @jax.custom_batching.custom_vmap
-    def one(*args: Any) -> Any:
+    def one(*args):
         return fn(*args)
 
     @one.def_vmap
-    def rows(size: int, in_batched: Any, *args: Any) -> Any:
-        def of_row(i: Any) -> Any:
+    def rows(size: int, in_batched, *args):
+        def of_row(i):
             return one(*jax.tree.map(lambda x, b: x[i] if b else x, args, tuple(in_batched)))
 
         if size > _MAX_UNROLLED:
-            found = jax.lax.map(of_row, jnp.arange(size))
+            found = lax.map(of_row, jnp.arange(size))
         else:
             found = jax.tree.map(lambda *parts: jnp.stack(parts), *map(of_row, range(size)))
         return found, jax.tree.map(lambda _: True, found)

@@ -10,16 +10,16 @@ accelerator's memory only the numbers are sent.
 """
 
 import concurrent.futures
-import dataclasses
-import functools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, random
 
 from ensemble import pytrees
 from ensemble.data.source import Source
@@ -69,7 +69,7 @@ class Batch(NamedTuple):
     weights: Array
 
 
-@dataclasses.dataclass(eq=False)
+@dataclass(eq=False)
 class Batches:
     """Batches of the training split, in the order of (seed, epoch) or (seed, epoch, member).
 
@@ -100,7 +100,7 @@ class Batches:
     on_devices: bool = False
 
     def __post_init__(self) -> None:
-        self._of_epoch = functools.lru_cache(2)(self._numbers_of_epoch)
+        self._of_epoch = lru_cache(2)(self._numbers_of_epoch)
         source = self.source
         self._ahead: Any = {}
         self._pool: Any = None
@@ -119,7 +119,7 @@ class Batches:
         most = _MAX_SENT_BYTES // (examples[0].size * of_example)
         self.steps_per_program = max(1, min(MAX_STEPS, most))
 
-    def _numbers_of_epoch(self, epoch: int) -> Any:
+    def _numbers_of_epoch(self, epoch: int):
         """Numbers of examples and masks of an epoch, [steps, B] or [steps, M, B]."""
         if not self.per_member:
             return self.order(epoch, None)
@@ -184,9 +184,9 @@ class Batches:
             weights = mask if counts is None else mask * counts
         if self.augment is not None:
             # Member k's key is the seed's folded with k; no member has this number.
-            whose = jax.random.fold_in(jax.random.key(self.seed), 2**32 - 1)
+            whose = random.fold_in(random.key(self.seed), 2**32 - 1)
             if key is not None:
-                whose = jax.random.fold_in(key, Stream.AUGMENT)
-            whose = jax.random.fold_in(whose, step)
+                whose = random.fold_in(key, Stream.AUGMENT)
+            whose = random.fold_in(whose, step)
             inputs = self.augment(pytrees.keys_of(whose, jnp.arange(len(inputs))), inputs)
         return Batch(self.prepare(inputs), targets, mask, weights)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -20,8 +20,7 @@ from ensemble.fitted import Fitted
 from ensemble.pytrees import ByName
 from ensemble.runtime.algorithm import FAILURES
 from ensemble.storage.checkpoint import Checkpointer
-from ensemble.storage.trials import purpose_of
-from ensemble.storage.workdir import Workdir
+from ensemble.storage.workdir import Workdir, purpose_of
 
 VARIABLES = "state/variables/"
 """Beginning of the names of members' variables in a checkpoint."""
@@ -29,7 +28,7 @@ PARAMETERS = "parameters"
 """The entry of a checkpoint with what predicts, where it is no part of the members' states."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Saved:
     """State of a run, from its newest checkpoint.
 
@@ -53,7 +52,7 @@ class Saved:
     draws: Draws
     failed_members: Any = None
 
-    @functools.cached_property
+    @cached_property
     def fitted(self) -> Any:
         """Parameters of the live members, a `Fitted`.
 
@@ -63,7 +62,7 @@ class Saved:
         with self.work.checkpoint_errors():
             return resolve(trait("method", self.config["method"], "result"))(self)
 
-    @functools.cached_property
+    @cached_property
     def task(self) -> Any:
         """Task of the run, without its data.
 

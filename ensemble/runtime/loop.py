@@ -1,7 +1,7 @@
 """The one loop: members of any method start or are restored, advance, are recorded and saved."""
 
-import collections
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -139,7 +139,7 @@ class Loop:
         length = max(1, min(algorithm.steps_per_program, periods.log, algorithm.num_steps or 1))
         self.programs = algorithm.programs or Programs(algorithm, devices, numbers, seed, length)
         self.status = np.full(len(numbers), Status.ACTIVE, np.int8)
-        self._in_flight: Any = collections.deque()
+        self._in_flight: Any = deque()
         self._pace = Pace(self.programs.length, self.programs.stride)
         self.step = 0
         self.rows = Rows()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import re
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
-import ml_collections
 import numpy as np
 
 from ensemble import pytrees
+from ensemble.config import Config
 from ensemble.fitted import Predict, predict_plainly
 from ensemble.pytrees import ByName, Function
 from ensemble.runtime.loop import Period
@@ -43,7 +43,7 @@ class Report:
     rate = "train/member_examples_per_second"
     run: Any = None
 
-    def __init__(self, config: ml_collections.FrozenConfigDict, task: Any, remedy: str):
+    def __init__(self, config: Config, task: Any, remedy: str):
         self.config = config
         self.task = task
         self.remedy = remedy
@@ -113,7 +113,7 @@ class Report:
     def judge(self, run: Run) -> None:
         """Marks members as failed that can be told only in the end."""
 
-    def sections(self, run: Run, timing: Any) -> ByName:
+    def sections(self, run: Run) -> ByName:
         """Entries of results.json beside the scores; every process asks, the main one's count."""
         return {}
 
@@ -138,7 +138,7 @@ class KeptReport(Report):
         """Sets of a member that predict, at most."""
         return int(self.config.max_draws_per_chain)
 
-    @functools.cached_property
+    @cached_property
     def _known(self) -> ByName:
         return {}
 
@@ -202,7 +202,7 @@ def _read(draws: Any, numbers: Any) -> Any:
     return processes.tree_from_main(kept or like)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Method:
     """Method of a run: algorithm, placement and report.
 
@@ -220,7 +220,7 @@ class Method:
         facts: Numbers that a resumed run must have again, each with the key that sets it.
     """
 
-    config: ml_collections.FrozenConfigDict
+    config: Config
     task: Any
     num_members: int
     place: Function
@@ -230,4 +230,4 @@ class Method:
     examples_before: Function = lambda step: 0
     members_learn: Any = None
     tracked_split: str | None = None
-    facts: ByName = dataclasses.field(default_factory=dict)
+    facts: ByName = field(default_factory=dict)

@@ -1,5 +1,6 @@
 """What members say of a split on the devices: forward passes only, batched, padded and masked."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,8 @@ from ensemble.sharding.transfer import pad
 
 MAX_BATCH_SIZE = 256
 """Examples of one forward pass; fewer are padded to a power of two, so few shapes compile."""
+_MAX_VALUES = 1 << 16
+"""Numbers of a larger batch, of examples with few: each pass costs a fixed time, too."""
 
 
 class Predictions:
@@ -39,24 +42,27 @@ class Predictions:
     ):
         self._devices = devices
         self._likelihood = task.likelihood
+        self._num_values = math.prod(task.dataset.input_shape)
         self._num_each = max(num_passes, task.num_estimators)  # One of both is 1.
 
-        def of_member(sets: Any, inputs: Any) -> Any:
+        def of_member(sets, inputs):
             """[B, E, ...] by name, of all estimators."""
             found = all_estimators(predict, task, num_passes, sets, inputs)
             return (), jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), found)
 
         spread = devices.over_examples(of_member, unrolls=True)
 
-        def program(sets: Any, inputs: Any) -> Any:
+        def program(sets, inputs):
             with traced_for(devices.mesh):
                 return devices.map_members(spread, (0, None))(sets, inputs)[1]
 
         self.program = jax.jit(program)
 
-    def _batches(self, sets: Any, inputs: Inputs) -> Iterator[Arrays]:
+    def _batches(self, sets, inputs: Inputs) -> Iterator[Arrays]:
         """Predicts a batch of inputs after the other; yields arrays [M * K, n, ...] by name."""
-        size = min(MAX_BATCH_SIZE, 1 << max(len(inputs) - 1, 0).bit_length())
+        values = jax.tree.leaves(sets)[0].shape[1] * self._num_values
+        most = max(MAX_BATCH_SIZE, min(MAX_BATCH_SIZE * 16, _MAX_VALUES // values))
+        size = 1 << (min(most, len(inputs)) - 1).bit_length()
         predicted = None
         for start in range(0, len(inputs), size):
             batch = np.asarray(inputs[start : start + size])
@@ -68,7 +74,7 @@ class Predictions:
             predicted = self.program(sets, placed)
         yield self._fetched(predicted, len(batch))
 
-    def _fetched(self, predicted: Any, number: int) -> Arrays:
+    def _fetched(self, predicted, number: int) -> Arrays:
         """Fetches what some inputs are predicted as; what pads is left out."""
         fetched = self._devices.fetch_members(predicted)
         return {k: pytrees.merged(np.moveaxis(v, 2, 1))[:, :number] for k, v in fetched.items()}

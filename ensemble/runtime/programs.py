@@ -1,13 +1,13 @@
 """The compiled functions of a method on its devices: the only `jit` of training."""
 
-import functools
 from collections.abc import Sequence
+from functools import cached_property, wraps
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax, random
 
 from ensemble import pytrees
 from ensemble.network import path_name
@@ -89,11 +89,11 @@ class Programs:
         self._change = self._compiled(self._change_members, static_argnums=0, donate_argnums=1)
         self.parameters = self._compiled(self._parameters_of)
 
-    def _compiled(self, fn: Function, **options: Any) -> Any:
+    def _compiled(self, fn: Function, **options):
         """Compiles a function, in which networks see that it is traced for these devices."""
 
-        @functools.wraps(fn)
-        def traced(*args: Any) -> Any:
+        @wraps(fn)
+        def traced(*args):
             with traced_for(self.devices.mesh):
                 return fn(*args)
 
@@ -101,12 +101,12 @@ class Programs:
 
     # What the loop calls.
 
-    @functools.cached_property
+    @cached_property
     def shapes(self) -> Any:
         """The shapes of the members, [num_places, ...]."""
         return jax.eval_shape(self._started, *self._arguments(Start()))
 
-    @functools.cached_property
+    @cached_property
     def set_shapes(self) -> Any:
         """The shapes of one set of parameters of one member."""
         zero = np.int32(0)
@@ -156,7 +156,7 @@ class Programs:
             ValueError: The arrays are of other members.
         """
 
-        def one(path: Any, leaf: Any) -> Any:
+        def one(path, leaf):
             found = arrays[path_name(path)] if leaf.size else np.zeros(leaf.shape, leaf.dtype)
             if found.dtype != leaf.dtype:
                 raise ValueError(f"{path_name(path)} is {found.dtype}, not {leaf.dtype}")
@@ -171,13 +171,13 @@ class Programs:
 
     # Programs.
 
-    def _now(self, member: Members, step: Any, shared: Any) -> Now:
+    def _now(self, member: Members, step, shared) -> Now:
         return Now(member.number, step, self._key(member.number), shared)
 
     def _key(self, number: Array) -> Array:
-        return jax.random.fold_in(jax.random.key(self._seed), number)
+        return random.fold_in(random.key(self._seed), number)
 
-    def _started(self, numbers: Any, given: Any, shared: Any, fixed: Any) -> Any:
+    def _started(self, numbers, given, shared, fixed):
         zero, active = jnp.int32(0), jnp.int8(Status.ACTIVE)
         init = self.algorithm.init
         return self.devices.map_members(
@@ -189,14 +189,14 @@ class Programs:
             )
         )(numbers, given)
 
-    def _step(self, members: Members, shared: Any, fixed: Any, sent: Any, i: Any, step: Any) -> Any:
+    def _step(self, members: Members, shared, fixed, sent, i, step):
         """One step of all members: they, and scalars of each and of all together."""
         algorithm = self.algorithm
         feed = algorithm.feed
-        sent = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, 0, False), sent)
+        sent = jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, i, 0, False), sent)
         batch = sent if feed.per_member else feed.read(fixed, sent, step)
 
-        def of_member(member: Members, batch: Any) -> tuple[Members, Info]:
+        def of_member(member: Members, batch) -> tuple[Members, Info]:
             now = self._now(member, step, shared)
             if feed.per_member:
                 batch = feed.read(fixed, batch, step, now.key)
@@ -220,7 +220,7 @@ class Programs:
         return members, (info.scalars, of_all)
 
     def _take_steps(
-        self, members: Members, shared: Any, fixed: Any, sent: Any, first: Any, count: Any
+        self, members: Members, shared, fixed, sent, first, count
     ) -> tuple[Members, Told]:
         """Takes `count` steps, of which the scalars are [length, ...]."""
         keep: Any = self.algorithm.keep
@@ -233,16 +233,16 @@ class Programs:
         # Traced once, for its shapes and in the loop.
         take_step = jax.jit(self._step, inline=True)
 
-        def one(i: Any, carry: Any) -> Any:
+        def one(i, carry):
             members, said, kept = carry
             members, new = take_step(members, shared, fixed, sent, i, first + i)
             said = jax.tree.map(
-                lambda all_, leaf: jax.lax.dynamic_update_index_in_dim(all_, leaf, i, 0), said, new
+                lambda all_, leaf: lax.dynamic_update_index_in_dim(all_, leaf, i, 0), said, new
             )
             if kept is not None:
                 before = keep.before(first + i)
                 place = before - keep.before(first)
-                kept = jax.lax.cond(
+                kept = lax.cond(
                     keep.before(first + i + 1) > before,
                     lambda kept: jax.tree.map(
                         lambda all_, leaf: all_.at[place].set(leaf),
@@ -254,7 +254,7 @@ class Programs:
                 )
             return members, said, kept
 
-        def zeros(number: int, of_one: Function) -> Any:
+        def zeros(number: int, of_one: Function):
             shapes = jax.eval_shape(of_one, members)
             return jax.tree.map(lambda leaf: jnp.zeros((number, *leaf.shape), leaf.dtype), shapes)
 
@@ -264,7 +264,7 @@ class Programs:
         if self.num_kept:
             kept = zeros(self.num_kept, lambda m: self._parameters_of(m, shared, first))
         if run is None:
-            members, said, kept = jax.lax.fori_loop(start, count, one, (members, said, kept))
+            members, said, kept = lax.fori_loop(start, count, one, (members, said, kept))
         else:
             keys = jax.vmap(self._key)(members.number)
             span = first, first + count
@@ -274,20 +274,18 @@ class Programs:
             members, said = members._replace(state=state), (scalars, said[1])
         return self._placed(members), Told(said[0], said[1], kept, members.status)
 
-    def _placed(self, members: Members) -> Any:
+    def _placed(self, members: Members):
         """Members where they lie: the compiler might choose otherwise for what comes out."""
-        return jax.lax.with_sharding_constraint(members, self.devices.of_members(members))
+        return lax.with_sharding_constraint(members, self.devices.of_members(members))
 
-    def _parameters_of(self, members: Members, shared: Any, step: Any) -> Any:
+    def _parameters_of(self, members: Members, shared, step):
         parameters = self.algorithm.parameters or _variables
         return self.devices.map_members(
             lambda member: parameters(self._now(member, step, shared), member.state)
         )(members)
 
-    def _change_members(
-        self, which: Between, members: Members, shared: Any, data: Any, step: Any
-    ) -> Any:
-        def of_member(member: Members, data: Any) -> Any:
+    def _change_members(self, which: Between, members: Members, shared, data, step):
+        def of_member(member: Members, data):
             changed = which.change(self._now(member, step, shared), member.state, data)
             active = member.status == Status.ACTIVE
             return pytrees.where(active, changed, (member.state, member.status))
@@ -301,6 +299,6 @@ class Programs:
         return self._placed(members._replace(state=state, status=status))
 
 
-def _variables(now: Now, state: Any) -> Any:
+def _variables(now: Now, state):
     """The parameters of members whose variables predict."""
     return pytrees.at(state.variables, None)

@@ -1,12 +1,11 @@
 """A run in a workdir: members start or go on, are shown, scored and saved."""
 
-import contextlib
 import copy
-import functools
-import logging
 import math
 import re
 from collections.abc import Sequence
+from contextlib import closing, suppress
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -17,7 +16,7 @@ from ensemble import pytrees
 from ensemble.config import flatten
 from ensemble.data.source import check_same_data
 from ensemble.draws.store import Draws
-from ensemble.errors import InputError, Interrupted, TrainingError
+from ensemble.errors import InputError, Interrupted, TrainingError, logger
 from ensemble.metrics import values
 from ensemble.notes import recall, said
 from ensemble.pytrees import ByName
@@ -35,9 +34,7 @@ from ensemble.sharding import processes
 from ensemble.storage.files import make_folder, write_file
 from ensemble.storage.manifest import damaged
 from ensemble.storage.memory import check_memory
-from ensemble.storage.metrics_log import as_lines, read_metrics
-
-logger = logging.getLogger("ensemble")
+from ensemble.storage.workdir import as_lines, read_metrics
 
 _PLOT_EVERY_EPOCHS = 10
 
@@ -100,7 +97,7 @@ class Run:
         self._seconds = math.nan  # The first steps compile.
         self._is_described = others_live  # New members are a part of what is described.
 
-    @functools.cached_property
+    @cached_property
     def predict(self) -> Predictions:
         """The program of what sets of parameters say of inputs."""
         learned = self.method.members_learn or self.task
@@ -218,7 +215,7 @@ class Run:
         call = None if is_new else self.config.on_metrics
         progress = Progress(loop.step, self.goal, where.display)
         self.log = Log(where.work, loop.step + 1, call, where.keep, processes.is_main())
-        with contextlib.closing(self.log), progress as self.progress:
+        with closing(self.log), progress as self.progress:
             if not loop.finished and processes.is_main():
                 where.work.manifest.remove(where.work.report)  # It is of less training.
             if not loop.step and not is_new:
@@ -311,7 +308,7 @@ class Run:
                 self.log.event(loop.step, "image", f"{split}/{name}", pixels, dataformats="HWC")
             if figures:
                 # NumPy's, if float64 cannot separate edges of bins.
-                with contextlib.suppress(ValueError):
+                with suppress(ValueError):
                     doubt = e.test.doubt()
                     self.log.event(loop.step, "histogram", f"{split}/uncertainty", doubt, "auto")
         return may_end

@@ -1,8 +1,8 @@
 """The one mesh, members or chains by examples, and the platform that programs are traced for."""
 
-import contextlib
 import contextvars
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import jax
 import numpy as np
@@ -78,7 +78,7 @@ def platform_of(mesh: Mesh) -> str:
     return str(mesh.devices.flat[0].platform)
 
 
-@contextlib.contextmanager
+@contextmanager
 def traced_for(mesh: Mesh) -> Iterator[None]:
     """What is traced within is for the devices of a mesh, which networks do not see."""
     token = _traced.set(platform_of(mesh))

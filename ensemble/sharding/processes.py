@@ -5,7 +5,6 @@ the same functions in the same order; process 0, the main one, alone reads check
 In a run of one process everything here is trivial.
 """
 
-import contextlib
 import itertools
 import json
 import os
@@ -13,7 +12,8 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import jax
@@ -22,6 +22,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from ensemble.errors import InputError, ProcessLostError, StorageError, logger
+from ensemble.pytrees import ByName
 
 HEARTBEAT_SECONDS = 30
 """After so long without a sign of life of one process JAX aborts the others."""
@@ -44,7 +45,7 @@ def start(
     coordinator_address: str | None,
     num_processes: int | None,
     process_id: int | None,
-    settings: Mapping[str, Any],
+    settings: ByName,
     initialization_timeout: float = 50,
     progress_timeout: float = _progress_timeout,
 ) -> None:
@@ -229,14 +230,14 @@ def _awaited(key: str) -> str:
 def post(key: str, value: str = "1") -> None:
     """Says something to all processes that look for it."""
     if count() > 1:
-        with contextlib.suppress(jax.errors.JaxRuntimeError):  # None is left.
+        with suppress(jax.errors.JaxRuntimeError):  # None is left.
             client().key_value_set(f"{_PREFIX}{key}", value, allow_overwrite=True)
 
 
 def posted(key: str) -> str:
     """What a process has posted; empty: nothing, or there is but one process."""
     if count() > 1:
-        with contextlib.suppress(jax.errors.JaxRuntimeError):  # Not yet, or none is left.
+        with suppress(jax.errors.JaxRuntimeError):  # Not yet, or none is left.
             return str(client().key_value_try_get(f"{_PREFIX}{key}"))
     return ""
 
@@ -319,7 +320,7 @@ def _ended() -> list[str]:
     return [key.rpartition("/")[2] for key, _ in client().key_value_dir_get(f"{_PREFIX}ended/")]
 
 
-@contextlib.contextmanager
+@contextmanager
 def losses_noticed() -> Iterator[None]:
     """Says in a line that another process has ended, which JAX notices when they next meet.
 
@@ -351,7 +352,8 @@ def _is_loss(error: Exception) -> bool:
     """Whether an error is JAX's for a process that does not answer; on CPU a ValueError of Gloo."""
     text = str(error)
     of_jax = isinstance(error, jax.errors.JaxRuntimeError) or "Gloo" in text
-    return of_jax and _LOSS.search(text) is not None
+    is_own = "/dev/shm" in text  # This process's shared memory is too small: a system error, too.
+    return of_jax and not is_own and _LOSS.search(text) is not None
 
 
 def wait_for_all(name: str) -> None:

@@ -5,9 +5,7 @@ time also where they do not come to ask, such as while XLA compiles: a thread th
 as soon as the last checkpoint is whole.
 """
 
-import contextlib
 import contextvars
-import dataclasses
 import math
 import os
 import select
@@ -16,7 +14,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 
 from ensemble.errors import Interrupted, logger
 from ensemble.sharding import processes
@@ -33,7 +32,7 @@ _current: contextvars.ContextVar["Stop | None"] = contextvars.ContextVar("stop",
 _count = 0  # Runs of this process.
 
 
-@dataclasses.dataclass(eq=False)
+@dataclass(eq=False)
 class Stop:
     """Whether a run is to stop.
 
@@ -136,7 +135,7 @@ def check() -> bool:
     return True
 
 
-@contextlib.contextmanager
+@contextmanager
 def stop_signals() -> Iterator[Stop]:
     """Turns the first SIGTERM or Ctrl-C into a stop; a second one ends the process at once.
 
@@ -150,7 +149,7 @@ def stop_signals() -> Iterator[Stop]:
     # The main thread alone may set handlers.
     is_main = threading.current_thread() is threading.main_thread()
     try:
-        with _handled(stop, f"stop/{_count}") if is_main else contextlib.nullcontext():
+        with _handled(stop, f"stop/{_count}") if is_main else nullcontext():
             yield stop
     finally:
         _current.reset(token)
@@ -159,13 +158,13 @@ def stop_signals() -> Iterator[Stop]:
             outer.note()
 
 
-@contextlib.contextmanager
+@contextmanager
 def _handled(stop: Stop, key: str) -> Iterator[None]:
     def restore() -> None:
         for number, handler in before.items():
             signal.signal(number, handler or signal.SIG_DFL)
 
-    def note(number: int, _: Any) -> None:
+    def note(number: int, _) -> None:
         stop.by_signal = True
         stop.note()
         if processes.count() == 1:

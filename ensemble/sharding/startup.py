@@ -4,11 +4,11 @@ JAX reads XLA's flags when it starts its first backend, not when it is imported;
 imported, and run, after everything else, as long as nothing has asked for a device.
 """
 
-import contextlib
 import ctypes
 import importlib.metadata
 import importlib.util
 import os
+from contextlib import suppress
 
 import jax
 from jax._src.xla_bridge import backends_are_initialized
@@ -96,7 +96,7 @@ def configure_devices(num_devices: int | None = None, method: str | None = None)
     number = _num_cpu_devices(num_devices)
     _keep_freed_memory(method is None or trait("method", method, "one_arena"))
     _set_xla_flags(_XLA_FLAGS | ({} if method is None else trait("method", method, "xla_flags")))
-    with contextlib.suppress(RuntimeError):  # JAX has started, and keeps what it has.
+    with suppress(RuntimeError):  # JAX has started, and keeps what it has.
         jax.config.update(_NUM_DEVICES, number)
 
 
@@ -109,7 +109,7 @@ def limit_threads(number: int) -> None:
     Args:
         number: Number of threads, from 1.
     """
-    with contextlib.suppress(RuntimeError):
+    with suppress(RuntimeError):
         jax.config.update(_NUM_DEVICES, number)
         os.environ[_NUM_THREADS] = str(number)
 
@@ -120,13 +120,18 @@ def _num_cpu_devices(num_devices: int | None) -> int:
     Raises:
         InputError: There cannot be so many.
     """
-    chosen: int = jax.config.values[_NUM_DEVICES]
-    if num_devices is not None:
-        if num_devices > 1024:  # Each takes threads, of which a system has only so many.
-            raise InputError(f"config.num_devices={num_devices} must be at most 1024; lower it")
-        return num_devices
-    is_forced = _FORCED_DEVICES in os.environ.get("XLA_FLAGS", "")  # XLA heeds its own flag.
-    return num_cores() if chosen == _NOT_CHOSEN and not is_forced else chosen
+    if num_devices is None:
+        num_devices = int(jax.config.values[_NUM_DEVICES])
+        if _FORCED_DEVICES in os.environ.get("XLA_FLAGS", ""):  # XLA heeds its own flag.
+            return num_devices
+        if num_devices == _NOT_CHOSEN:
+            return num_cores()
+    if num_devices not in range(1, 1025):  # Each takes threads, of which there are only so many.
+        raise InputError(
+            f"there cannot be {num_devices} devices; set config.num_devices, or "
+            "JAX_NUM_CPU_DEVICES, to a whole number from 1 to 1024"
+        )
+    return num_devices
 
 
 def num_cores() -> int:

@@ -4,17 +4,19 @@ A dimension that is spread over devices must be a multiple of their number. It i
 `put`, and what pads is stripped after `fetch`: files hold none, for other devices pad otherwise.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array, random
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, Sharding
+from numpy.typing import NDArray
 
 from ensemble.sharding import processes
-from ensemble.sharding.mesh import DATA, named_sharding
+from ensemble.sharding.mesh import DATA, ENSEMBLE, named_sharding
 
 
 def put(tree: Any, shardings: Any) -> Any:
@@ -31,12 +33,12 @@ def put(tree: Any, shardings: Any) -> Any:
     return jax.tree.map(_put_one, tree, shardings)
 
 
-def _put_one(leaf: Any, sharding: Sharding) -> jax.Array:
-    if isinstance(leaf, jax.Array):
+def _put_one(leaf, sharding: Sharding) -> Array:
+    if isinstance(leaf, Array):
         if not leaf.is_fully_addressable:
             return jax.device_put(leaf, sharding)
         if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            return jax.random.wrap_key_data(_put_one(jax.random.key_data(leaf), sharding))
+            return random.wrap_key_data(_put_one(random.key_data(leaf), sharding))
     host = np.asarray(leaf)
     return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
 
@@ -44,8 +46,8 @@ def _put_one(leaf: Any, sharding: Sharding) -> jax.Array:
 def fetch(tree: Any) -> Any:
     """Copies arrays to the host of every process, whole, wherever their parts are."""
 
-    def one(leaf: Any) -> np.ndarray:
-        if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
+    def one(leaf) -> NDArray:
+        if not isinstance(leaf, Array) or leaf.is_fully_addressable:
             return np.array(leaf)  # A copy: a device may reuse its buffer.
         if leaf.is_fully_replicated:
             return np.array(leaf.addressable_data(0))
@@ -86,16 +88,16 @@ def strip(array: Any, size: int, axis: int = 0) -> Any:
 class PlacedSplit(NamedTuple):
     """A split whose examples are spread over the shards; the mask is false for padding."""
 
-    inputs: jax.Array
+    inputs: Array
     targets: Any
-    mask: jax.Array
+    mask: Array
 
 
 def place_split(
-    inputs: np.ndarray,
-    targets: np.ndarray,
+    inputs: NDArray,
+    targets: NDArray,
     mesh: Mesh,
-    prepare: Callable[[jax.Array], jax.Array] | None = None,
+    prepare: Callable[[Array], Array] | None = None,
     whole_inputs: bool = False,
     num_blocks: int = 1,
 ) -> PlacedSplit:
@@ -122,5 +124,104 @@ def place_split(
     return placed._replace(inputs=_prepared(prepare, placed.inputs))
 
 
-def _prepared(prepare: Callable[[jax.Array], jax.Array], inputs: jax.Array) -> jax.Array:
+def _prepared(prepare: Callable[[Array], Array], inputs: Array) -> Array:
     return jax.jit(prepare)(inputs)
+
+
+class Layout(NamedTuple):
+    """Which parameters are split over the shards of the data.
+
+    Their rows are padded to a number that the shards divide. Padded rows are zero, and stay so:
+    the likelihood does not know them, a prior has no slope there, and they get no momentum.
+
+    Attributes:
+        names: of the parameters that are split, by their first axis; the others are whole.
+        num_rows: of each of them, the same for all.
+        num_places: the same with the padding.
+    """
+
+    names: tuple[str, ...] = ()
+    num_rows: int = 0
+    num_places: int = 0
+
+    def is_split(self, path: Sequence[Any]) -> bool:
+        """Whether the leaf at a path of `jax.tree_util` belongs to a split parameter."""
+        return any(str(getattr(key, "key", "")) in self.names for key in path)
+
+    def pad(self, tree: Any, axis: int = 0) -> Any:
+        """Pads the split leaves of a tree with zeros, from `num_rows` on that axis."""
+        return self._map(lambda leaf: pad(leaf, self.num_places, axis), tree)
+
+    def strip(self, tree: Any, axis: int = 0) -> Any:
+        """The inverse of `pad`."""
+        return self._map(lambda leaf: strip(leaf, self.num_rows, axis), tree)
+
+    def mask(self, tree: Any) -> Any:
+        """Marks what is no padding in every leaf: [num_places] if it is split, else [], true."""
+        rows = np.arange(self.num_places) < self.num_rows
+        whole = np.ones((), bool)
+        return jax.tree_util.tree_map_with_path(
+            lambda path, _: rows if self.is_split(path) else whole, tree
+        )
+
+    def _map(self, function, tree):
+        if self.num_places == self.num_rows:
+            return tree
+        return jax.tree_util.tree_map_with_path(
+            lambda path, leaf: function(leaf) if self.is_split(path) else leaf, tree
+        )
+
+
+def with_own_gradient(
+    value_and_grad: Callable[[Any, Any], tuple[Array, Any]], data: Any
+) -> Callable[[Any], Array]:
+    """Returns `(params) -> value`, whose derivative is what came with it, in one pass.
+
+    Args:
+        value_and_grad: `(params, data) -> (value [], gradient)`.
+        data: that it is of.
+    """
+
+    @jax.custom_vjp
+    def value(params) -> Array:
+        return value_and_grad(params, data)[0]
+
+    value.defvjp(
+        lambda params: value_and_grad(params, data),
+        lambda grads, cotangent: (jax.tree.map(lambda leaf: cotangent * leaf, grads),),
+    )
+    return value
+
+
+def make_chainwise(
+    of_chains: Callable[[Any, Any, str | None], Any], mesh: Mesh
+) -> Callable[[Any, Any], Any]:
+    """Returns `(params, data) -> result` of one chain, whose vmap is `of_chains`.
+
+    Args:
+        of_chains: `(params [C, ...], data, leading) -> result [C, ...]`; `leading` says how the
+            chains are to lie: "chain", or None, on all devices alike, where these do not divide
+            their number.
+        mesh: of the devices.
+    """
+
+    @jax.custom_batching.custom_vmap
+    def of_chain(params, data):
+        one_chain = jax.tree.map(lambda leaf: leaf[None], params)
+        return jax.tree.map(lambda leaf: leaf[0], of_chains(one_chain, data, None))
+
+    @of_chain.def_vmap
+    def of_batch(num_chains: int, in_batched, params, data):
+        params_batched, data_batched = in_batched
+        if any(jax.tree.leaves(data_batched)):
+            raise NotImplementedError("chains share their data")
+        params = jax.tree.map(
+            lambda leaf, batched: leaf if batched else jnp.stack([leaf] * num_chains),
+            params,
+            params_batched,
+        )
+        divides = num_chains % mesh.shape[ENSEMBLE] == 0
+        result = of_chains(params, data, "chain" if divides else None)
+        return result, jax.tree.map(lambda _: True, result)
+
+    return of_chain

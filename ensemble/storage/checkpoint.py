@@ -4,12 +4,12 @@ Orbax takes half a second to import: functions do, and only where there is a che
 0085).
 """
 
-import contextlib
 import errno
 import json
 import os
 import time
 from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import jax
@@ -83,7 +83,7 @@ class Checkpointer:
             content = ocp.args.Composite(state=state, meta=ocp.args.JsonSave(meta))
             self._manager.save(self._number, args=content)
 
-    def _open(self) -> Any:
+    def _open(self):
         """Opens what writes checkpoints, of all processes together."""
         import orbax.checkpoint as ocp  # As the module says.
 
@@ -149,10 +149,10 @@ class Checkpointer:
         manager = self._manager
         self._manager = None
         if manager is not None:
-            with self._writing(), contextlib.closing(manager):
+            with self._writing(), closing(manager):
                 manager.wait_until_finished()
 
-    @contextlib.contextmanager
+    @contextmanager
     def _writing(self) -> Iterator[None]:
         """Turns errors of a disk, in one of many forms, into one line."""
         try:
@@ -179,18 +179,24 @@ class Checkpointer:
     def read_latest(self) -> Saved | None:
         """Reads what `restore` does, in this process, into memory; and changes nothing.
 
+        A run may be writing: where it has replaced those that were there, the new ones are read.
+
         Raises:
-            InputError: There are checkpoints, and none is whole; or the run that writes has
-                meanwhile replaced what was read.
+            InputError: There are checkpoints, and none is whole.
         """
-        try:
-            return self._read(self._newest())
-        except InputError:
-            raise
-        except Exception as error:
-            raise InputError(
-                f"{self._directory} cannot be read: {in_one_line(error)}; run the command again"
-            ) from None
+        while True:
+            there = numbers_in(self._directory)
+            try:
+                return self._read(self._newest())
+            except Exception as error:
+                if numbers_in(self._directory) != there:
+                    continue
+                if isinstance(error, InputError):
+                    raise
+                raise InputError(
+                    f"{self._directory} cannot be read: {in_one_line(error)}; fix that and run the "
+                    "same command"
+                ) from None
 
     def _read(self, number: int | None) -> Saved | None:
         if number is None:
@@ -218,7 +224,7 @@ class Checkpointer:
         damaged = list[epath.Path]()
         for number in numbers_in(self._directory):
             path = self._directory / str(number)
-            with contextlib.suppress(InputError):
+            with suppress(InputError):
                 if self._manifest.check(path):
                     break
             if path.exists():  # The run that writes keeps the newest few.

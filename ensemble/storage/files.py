@@ -1,30 +1,93 @@
 """Files that are written whole or not at all, and by one process at a time."""
 
-import contextlib
 import fcntl
 import os
 import secrets
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from tempfile import NamedTemporaryFile
 from typing import IO, Any
 
 import fsspec
-from etils import epath
+from etils.epath import Path, PathLike
 
-from ensemble.storage.paths import is_remote
+from ensemble.errors import InputError, in_one_line, shown
+
+
+def is_remote(path: PathLike) -> bool:
+    """Whether a path is of a store and not of a disk."""
+    return "://" in os.fspath(path)
+
+
+def user_path(path: PathLike, flag: str) -> Path:
+    """Makes a path of what a user gives, with `~` expanded: absolute, or remote (`gs://`).
+
+    Args:
+        path: Path of a file or folder, which need not exist.
+        flag: Flag that gives it, for messages.
+
+    Raises:
+        InputError: There can be no such path.
+    """
+    try:
+        found = Path(path).expanduser()
+        if not is_remote(found):
+            if os.fspath(found).startswith("~"):
+                raise ValueError("there is no such user")
+            found = found.resolve()
+        elif os.fspath(found).startswith("gs://"):
+            from ensemble.storage import object_store  # gcsfs is for those who have a bucket.
+
+            object_store.register()
+        os.fspath(found).encode()  # Checkpoints need UTF-8.
+        found.exists()  # A store whose package is not installed fails only when it is used.
+    except InputError:
+        raise
+    except Exception as error:  # Every store has errors of its own.
+        reason = "no such kind of store" if isinstance(error, KeyError) else in_one_line(error)
+        raise InputError(
+            f"{flag}={shown(os.fspath(path))} cannot be used: {reason}; write a local path in "
+            "full, or gs://BUCKET/NAME"
+        ) from None
+    return found
+
+
+def fresh_file(path: str, flag: str, endings: Sequence[str] = ()) -> Path:
+    """Makes a path of a file to write; a bucket has no folders that must exist.
+
+    Args:
+        path: Path of the file, as a user gives it.
+        flag: Flag that gives it, for messages.
+        endings: Endings of which the file must have one; empty: any will do.
+
+    Raises:
+        InputError: No file can be there, or one is.
+    """
+    found = user_path(path, flag)
+    folder = found.parent
+    if is_remote(found):
+        folder = Path("/".join(os.fspath(found).split("/")[:3]))
+    if path.endswith("/") or found.is_dir() or not folder.is_dir():
+        raise InputError(f"{flag}={path} must name a file in a bucket or folder that exists")
+    if endings and found.suffix.lower() not in endings:
+        raise InputError(f"{flag}={path} must end in {' or '.join(endings)}")
+    if found.exists():
+        raise InputError(f"{flag}={path} is there already; choose another name, or remove it")
+    return found
+
 
 Content = bytes | str | Callable[[IO[bytes]], Any]
 """Content of a file, or a function that writes it to an open file."""
 
 
-def write_file(path: epath.Path, content: Content) -> None:
+def write_file(path: Path, content: Content) -> None:
     """Writes a file whole or not at all, also where the power fails: beside its place first.
 
     No other process knows the name of that place. `Workdir.opened` removes what killed processes
     have left there.
     """
     if is_remote(path):
-        with tempfile.NamedTemporaryFile() as file:
+        with NamedTemporaryFile() as file:
             _fill(file, content)
             store, name = fsspec.url_to_fs(os.fspath(path))
             store.put_file(file.name, name)  # By parts of 50 MB.
@@ -36,7 +99,7 @@ def write_file(path: epath.Path, content: Content) -> None:
             os.fsync(file.fileno())  # Else the file may be empty, after a power cut.
         os.replace(part, path)
     finally:  # What is written may be computed meanwhile, and interrupted.
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             os.unlink(part)
     flush(path.parent)
 
@@ -49,14 +112,14 @@ def _fill(file: IO[bytes], content: Content) -> None:
     file.flush()
 
 
-def make_folder(folder: epath.Path) -> None:
+def make_folder(folder: Path) -> None:
     """Makes a folder, but on a disk not the one that it lies in, which may have been removed."""
     folder.mkdir(parents=is_remote(folder), exist_ok=True)
 
 
-def flush(folder: epath.PathLike) -> None:
+def flush(folder: PathLike) -> None:
     """Brings the names in a folder to a disk that can flush such, if it may be read."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         number = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(number)
@@ -64,8 +127,8 @@ def flush(folder: epath.PathLike) -> None:
             os.close(number)
 
 
-@contextlib.contextmanager
-def locked(path: epath.PathLike, in_use: Callable[[], None]) -> Iterator[bool]:
+@contextmanager
+def locked(path: PathLike, in_use: Callable[[], None]) -> Iterator[bool]:
     """Holds a lock that the kernel releases when this process dies.
 
     Args:

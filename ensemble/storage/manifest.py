@@ -4,21 +4,21 @@ A new file is written first, then its entry; an entry goes before its file is re
 So a file without an entry is unfinished, whenever a run is killed, and nobody reads it.
 """
 
-import contextlib
-import hashlib
 import json
-import threading
 import zipfile
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from hashlib import blake2b
+from threading import Lock
 from typing import Any
 
-from etils import epath
+from etils.epath import Path
 
 from ensemble.errors import InputError
 from ensemble.storage.files import Content, write_file
 from ensemble.storage.npz import Arrays, read_arrays
 
-_lock = threading.Lock()  # A checkpoint is finished in a thread of Orbax's.
+_lock = Lock()  # A checkpoint is finished in a thread of Orbax's.
 Json = dict[str, Any]
 """An object of JSON, or what becomes one."""
 _UNREAD = ("_CHECKPOINT_METADATA", "commit_success.txt")
@@ -35,7 +35,7 @@ class Manifest:
         path: Path of the file.
     """
 
-    def __init__(self, folder: epath.Path):
+    def __init__(self, folder: Path):
         self.path = folder / "manifest.json"
         self._folder = folder
 
@@ -47,16 +47,14 @@ class Manifest:
         """
         if not self.path.exists():
             return {}
-        with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
+        with suppress(ValueError, LookupError, TypeError, RecursionError):
             content = json.loads(self.path.read_bytes())
             files: dict[str, str] = content["files"]
             if content["digest"] == _digest_of(files):
                 return files
         raise damaged(self.path)
 
-    def add(
-        self, path: epath.Path, source: epath.Path | None = None, gone: Iterable[str] = ()
-    ) -> None:
+    def add(self, path: Path, source: Path | None = None, gone: Iterable[str] = ()) -> None:
         """Enters a file, or the folder of a checkpoint.
 
         Args:
@@ -66,18 +64,18 @@ class Manifest:
         """
         self._change({**dict.fromkeys(gone), self._name(path): _digest(source or path)})
 
-    def write(self, path: epath.Path, content: Content | Json) -> None:
+    def write(self, path: Path, content: Content | Json) -> None:
         """Writes a file, or a mapping as JSON, in place of an earlier one, and its entry."""
         self._change({self._name(path): None})
         write_file(path, to_json(content) if isinstance(content, dict) else content)
         self.add(path)
 
-    def remove(self, path: epath.Path) -> None:
+    def remove(self, path: Path) -> None:
         """Removes a file, which need not be there, and its entry."""
         self._change({self._name(path): None})
         path.unlink(missing_ok=True)
 
-    def check(self, path: epath.Path) -> bool:
+    def check(self, path: Path) -> bool:
         """Compares a file, or the folder of a checkpoint, with its digest.
 
         Returns:
@@ -89,13 +87,15 @@ class Manifest:
         expected = self.entries().get(self._name(path))
         if expected is None or not path.exists():
             return False
-        with contextlib.suppress(FileNotFoundError, zipfile.BadZipFile):
+        with suppress(FileNotFoundError, zipfile.BadZipFile):
             # A file that is larger than it was is not read.
             if expected.startswith(f"{_size(path)} ") and _digest(path) == expected:
                 return True
-        raise damaged(path)
+        if self.entries().get(self._name(path)) == expected and path.exists():
+            raise damaged(path)
+        return self.check(path)  # A run has replaced or removed it.
 
-    def read(self, path: epath.Path) -> Json:
+    def read(self, path: Path) -> Json:
         """Reads a JSON object; empty if there is no such file, or it is unfinished.
 
         Raises:
@@ -103,7 +103,7 @@ class Manifest:
         """
         return json.loads(path.read_bytes()) if self.check(path) else {}
 
-    def read_npz(self, path: epath.Path, prefixes: tuple[str, ...] = ("",)) -> Arrays:
+    def read_npz(self, path: Path, prefixes: tuple[str, ...] = ("",)) -> Arrays:
         """Reads the arrays of an npz file whose names begin so; empty as of `read`.
 
         Raises:
@@ -117,7 +117,7 @@ class Manifest:
         except ValueError:
             raise damaged(path) from None
 
-    def _name(self, path: epath.Path) -> str:
+    def _name(self, path: Path) -> str:
         return path.relative_to(self._folder).as_posix()
 
     def _change(self, entries: Mapping[str, str | None]) -> None:
@@ -128,7 +128,7 @@ class Manifest:
                 write_file(self.path, to_json({"files": after, "digest": _digest_of(after)}))
 
 
-def damaged(path: epath.Path) -> InputError:
+def damaged(path: Path) -> InputError:
     """The line for a file that is not what its run has written."""
     return InputError(
         f"{path} is damaged, or of another run; restore it from a copy, or start the run again in "
@@ -142,18 +142,18 @@ def to_json(content: Json) -> str:
     return json.dumps(finite, indent=2) + "\n"
 
 
-def _files(path: epath.Path) -> list[epath.Path]:
+def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     inner = sorted(one for one in path.iterdir() if one.name not in _UNREAD)
     return [file for one in inner for file in _files(one)]
 
 
-def _size(path: epath.Path) -> int:
+def _size(path: Path) -> int:
     return sum(one.stat().length for one in _files(path))
 
 
-def _digest(path: epath.Path) -> str:
+def _digest(path: Path) -> str:
     """The bytes of a file or folder, and a digest.
 
     Of an npz file it is of names, sizes and CRCs, which are compared where arrays are read: so
@@ -165,12 +165,12 @@ def _digest(path: epath.Path) -> str:
             content = [(one.filename, one.file_size, one.CRC) for one in archive.infolist()]
     else:
         content = [
-            (one.relative_to(path).as_posix(), hashlib.blake2b(one.read_bytes()).hexdigest())
+            (one.relative_to(path).as_posix(), blake2b(one.read_bytes()).hexdigest())
             for one in _files(path)
         ]
     return f"{_size(path)} {_digest_of(content)}"
 
 
-def _digest_of(content: Any) -> str:
+def _digest_of(content) -> str:
     text = json.dumps(content, sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return blake2b(text.encode(), digest_size=16).hexdigest()

@@ -1,16 +1,16 @@
 """The memory of this machine: what it cannot hold is refused before anything is computed."""
 
-import contextlib
 import os
-import pathlib
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import jax
 
 from ensemble.errors import InputError
 
-_CGROUPS = pathlib.Path("/sys/fs/cgroup")
-_OWN_CGROUP = pathlib.Path("/proc/self/cgroup")
+_CGROUPS = Path("/sys/fs/cgroup")
+_OWN_CGROUP = Path("/proc/self/cgroup")
 
 
 def memory_bytes() -> int:
@@ -19,10 +19,10 @@ def memory_bytes() -> int:
     Linux's control groups limit it, as containers and Slurm set them.
     """
     found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         inner = _CGROUPS / _OWN_CGROUP.read_text().rpartition("0::")[2].strip().lstrip("/")
         for folder in (inner, *inner.parents):
-            with contextlib.suppress(OSError, ValueError):  # None there, or `max`.
+            with suppress(OSError, ValueError):  # None there, or `max`.
                 found.append(int((folder / "memory.max").read_text()))
     return min(found)
 

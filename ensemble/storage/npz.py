@@ -56,7 +56,7 @@ def _check_size(content: IO[bytes], name: str, num_bytes: int) -> None:
     read = form.read_array_header_1_0 if is_first else form.read_array_header_2_0
     shape, _, dtype = read(content)
     if dtype.kind not in "biufcUS" or not dtype.itemsize:
-        raise ValueError(f"{name} has dtype {dtype}, not numbers or text")
+        raise ValueError(f"{name} has dtype {dtype}, and pickles are not read")
     if math.prod(shape) * dtype.itemsize > num_bytes:
         raise ValueError(f"{name} claims {shape} of {dtype}, more than its {num_bytes:,} bytes")
 

@@ -4,19 +4,19 @@ An npz file has the arrays of a `Predictive` by their names, and entries such as
 of `kfold_bagging` also leave `predictions/held_out.npz`: losses of the rows that they hold out.
 """
 
-import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from etils import epath
+from numpy.typing import NDArray
 
 from ensemble.errors import InputError
 from ensemble.likelihoods.likelihood import Likelihood
 from ensemble.likelihoods.predictive import Predictive
-from ensemble.storage.files import make_folder, write_file
+from ensemble.storage.files import is_remote, make_folder, write_file
 from ensemble.storage.npz import Arrays
-from ensemble.storage.paths import is_remote
 from ensemble.storage.workdir import Workdir
 
 HELD_OUT = "held_out"
@@ -32,15 +32,15 @@ class StoredPredictions(NamedTuple):
     """
 
     predictive: Predictive
-    targets: np.ndarray
-    members: np.ndarray
+    targets: NDArray
+    members: NDArray
 
 
 def write_predictions(
     work: Workdir,
     split: str,
     predictive: Predictive,
-    targets: np.ndarray,
+    targets: NDArray,
     members: Sequence[int],
 ) -> None:
     """Writes the predictions of a split.
@@ -74,12 +74,12 @@ def read_predictions(work: Workdir, split: str, likelihood: Likelihood) -> Store
     return StoredPredictions(_predictive(arrays, likelihood), targets, members)
 
 
-def write_held_out(work: Workdir, losses: np.ndarray) -> None:
+def write_held_out(work: Workdir, losses: NDArray) -> None:
     """Writes the loss [N] of each training row, float64 nats; NaN of rows that nobody holds out."""
     _write(work, HELD_OUT, {"losses": losses})
 
 
-def read_held_out(work: Workdir) -> np.ndarray:
+def read_held_out(work: Workdir) -> NDArray:
     """Reads what `write_held_out` wrote.
 
     Raises:
@@ -95,7 +95,7 @@ def write_predictive(path: epath.Path, predictive: Predictive) -> None:
         path.rmtree()
     path.mkdir(parents=True)
     for name, one in _arrays(predictive).items():
-        write_file(path / f"{name}.npy", functools.partial(np.save, arr=one))
+        write_file(path / f"{name}.npy", partial(np.save, arr=one))
 
 
 def read_predictive(path: epath.Path, likelihood: Likelihood) -> Predictive:
@@ -112,7 +112,7 @@ def read_predictive(path: epath.Path, likelihood: Likelihood) -> Predictive:
     return _predictive(arrays, likelihood)
 
 
-def _write(work: Workdir, name: str, arrays: Any) -> None:
+def _write(work: Workdir, name: str, arrays) -> None:
     make_folder(work.predictions)
     path = work.predictions / f"{name}.npz"
     work.manifest.write(path, lambda file: np.savez_compressed(file, **arrays))

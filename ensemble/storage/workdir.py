@@ -1,27 +1,28 @@
 """A run's directory: what lies where, one run at a time, files whole or not at all."""
 
-import contextlib
+from __future__ import annotations
+
 import json
+import math
 import os
 import secrets
-from collections.abc import Iterator
-from typing import NoReturn
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any, NamedTuple, NoReturn
 
-import ml_collections
-from etils import epath
+from etils.epath import Path, PathLike
 
-from ensemble.config import FORMAT, build, differences, flatten
+from ensemble.config import FORMAT, Config, build, differences, flatten
 from ensemble.config.pieces import packages
 from ensemble.errors import InputError, in_one_line
-from ensemble.storage.files import locked, write_file
+from ensemble.storage.files import is_remote, locked, user_path, write_file
 from ensemble.storage.manifest import Json, Manifest, damaged, to_json
-from ensemble.storage.paths import is_remote, user_path
 
 UNFINISHED = ".orbax-checkpoint-tmp"
 """What the name of a checkpoint ends with while Orbax writes it."""
 
 
-def numbers_in(checkpoints: epath.Path) -> list[int]:
+def numbers_in(checkpoints: Path) -> list[int]:
     """Numbers of the checkpoints in a directory, the newest first."""
     there = checkpoints.iterdir() if checkpoints.exists() else ()
     return sorted((int(one.name) for one in there if one.name.isdecimal()), reverse=True)
@@ -37,7 +38,7 @@ class Workdir:
         InputError: There can be no such path.
     """
 
-    def __init__(self, path: epath.PathLike):
+    def __init__(self, path: PathLike):
         self.path = user_path(path, "--workdir")
         self.config = self.path / "config.json"
         self.report = self.path / "results.json"
@@ -50,7 +51,7 @@ class Workdir:
         self.new_members = self.path / "new_members"
         self.manifest = Manifest(self.path)
 
-    def of_new_members(self, first: int, last: int) -> "Workdir":
+    def of_new_members(self, first: int, last: int) -> Workdir:
         """The workdir of members that are yet to join; their events are a run of TensorBoard."""
         inner = Workdir(self.new_members)
         inner.events = self.events / f"members_{first:02d}-{last:02d}"
@@ -66,7 +67,7 @@ class Workdir:
         """Whether the directory is an object store's, which cannot lock or append."""
         return is_remote(self.path)
 
-    @contextlib.contextmanager
+    @contextmanager
     def opened(self) -> Iterator[None]:
         """Creates the directory and holds it for one run.
 
@@ -76,7 +77,7 @@ class Workdir:
         Raises:
             InputError: It cannot be written, or another run holds it.
         """
-        with contextlib.ExitStack() as stack:
+        with ExitStack() as stack:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
                 lock = locked(self.path / ".lock", self._in_use)
@@ -104,7 +105,7 @@ class Workdir:
             for left in self.path.glob(pattern):
                 left.rmtree() if left.is_dir() else left.unlink()
 
-    @contextlib.contextmanager
+    @contextmanager
     def checkpoint_errors(self) -> Iterator[None]:
         """Turns what a checkpoint of another network makes its readers raise into one line.
 
@@ -130,9 +131,7 @@ class Workdir:
         if not self.config.exists():
             raise cannot_write(self.path, f"{self.config} is gone")
 
-    def write_config(
-        self, config: ml_collections.FrozenConfigDict, outer: "Workdir | None" = None
-    ) -> None:
+    def write_config(self, config: Config, outer: Workdir | None = None) -> None:
         """Writes config.json, with the identity of the run that is there, or of a new one.
 
         Args:
@@ -165,7 +164,7 @@ class Workdir:
         self.check_is_there()
         return str(self._content()["run"])
 
-    def check_same_run(self, config: ml_collections.FrozenConfigDict) -> None:
+    def check_same_run(self, config: Config) -> None:
         """Refuses another experiment in a workdir that has a run.
 
         Raises:
@@ -202,7 +201,7 @@ class Workdir:
         content = self.manifest.read(self.report)
         return {**content, "config": _checked(content)} if content else {}
 
-    def selected(self) -> list[tuple["Workdir", list[int], list[float]]]:
+    def selected(self) -> list[tuple[Workdir, list[int], list[float]]]:
         """Reads which members of other runs were selected; empty if this is no selection.
 
         Returns:
@@ -233,9 +232,81 @@ def _checked(content: Json) -> Json:
     return dict(build(content["config"], is_stored=True).config.to_dict())
 
 
-def cannot_write(workdir: epath.Path, reason: str) -> InputError:
+def cannot_write(workdir: Path, reason: str) -> InputError:
     """The line for a workdir that a run cannot write to any more."""
     return InputError(
         f"{workdir} cannot be written: {reason}; free space or fix that there and run the same "
         "command: it resumes from the last whole checkpoint, if there is one"
     )
+
+
+SEARCH = "search"
+COMPARISON = "comparison of methods"
+
+
+class Trial(NamedTuple):
+    """A trial.
+
+    Attributes:
+        name: Folder of its run in `runs`.
+        settings: Keys in which it differs from the configuration of all trials.
+        seconds: Cost, over all processes.
+        score: Lower is better; None: it failed, or is under way.
+        failure: Why it failed; empty if it did not.
+        details: Further results.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    seconds: float = 0.0
+    score: float | None = None
+    failure: str = ""
+    details: Mapping[str, Any] = {}
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has a score, or failed."""
+        return self.score is not None or bool(self.failure)
+
+
+def trials_file(work: Workdir) -> Path:
+    """Path of the file."""
+    return work.path / "trials.json"
+
+
+def purpose_of(work: Workdir) -> str:
+    """The purpose of the trials in a workdir; empty if it has none."""
+    return str(work.manifest.read(trials_file(work)).get("purpose", ""))
+
+
+_LARGEST = 1e30
+"""Near the largest number that Matplotlib can draw."""
+
+
+def read_metrics(path: Path) -> list[Json]:
+    """Reads the records of a `metrics.jsonl`, without damaged ones; none if there is no file.
+
+    Returns:
+        Records with a step; null and numbers that no curve can have are NaN.
+    """
+    records = []
+    for line in path.read_bytes().splitlines() if path.exists() else ():
+        with suppress(Exception):  # A kill or a full disk may have spoiled a line.
+            record = _drawable(json.loads(line), math.nan)
+            records.append({**record, "step": int(record["step"])})
+    return records
+
+
+def as_lines(records: Iterable[Json]) -> str:
+    """Records as the lines of a `metrics.jsonl`, with null for what `read_metrics` makes NaN."""
+    return "".join(f"{json.dumps(_drawable(one, None))}\n" for one in records)
+
+
+def _drawable(record: Json, instead: float | None) -> Json:
+    """A record with another value for null and numbers that no curve can have."""
+    return {
+        name: instead
+        if value is None or (isinstance(value, int | float) and not abs(value) < _LARGEST)
+        else value
+        for name, value in record.items()
+    }

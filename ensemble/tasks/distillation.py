@@ -7,15 +7,14 @@ training points it is less certain. Labels are used for training metrics alone.
 """
 
 import dataclasses
-import functools
-import time
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from jax import Array
-from ml_collections import FrozenConfigDict
 
 from ensemble import pytrees
+from ensemble.config import Config
 from ensemble.config.pieces import resolve
 from ensemble.data.source import check_same_data
 from ensemble.errors import InputError
@@ -29,8 +28,6 @@ from ensemble.tasks.supervised import OWN, Supervised
 MAX_NETWORKS = 64
 """Most networks of a teacher, which all predict every batch: of more, such as a posterior's draws,
 so many at even distances stand for all."""
-_NUM_TIMED = 1024  # Examples.
-_NUM_ROUNDS = 6  # Of which the first compiles.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,23 +76,7 @@ class Distilled(Supervised):
         likelihood: Any = self.likelihood  # Which `create` has checked.
         return likelihood.expected_log_prob(own, aux.outputs, self.teach(inputs)), aux
 
-    def compared(self, student: Any) -> ByName:
-        """Compares the speed of a student, an `Ensemble`, with that of its teacher."""
-        inputs = self.dataset.read("train", slice(0, _NUM_TIMED)).inputs
-        inputs = np.resize(inputs, (_NUM_TIMED, *inputs.shape[1:]))
-
-        def seconds(one: Any) -> float:
-            began = time.perf_counter()
-            one.of_inputs(inputs)
-            return time.perf_counter() - began
-
-        # In turn, so that other work meets both alike.
-        rounds = [[seconds(self.teacher), seconds(student)] for _ in range(_NUM_ROUNDS)]
-        of_teacher, of_student = np.min(rounds[1:], axis=0).tolist()
-        sizes = {"num_networks": self.teacher.fitted.num_sets}
-        return {"distillation": {"teacher": sizes, "speedup": of_teacher / of_student}}
-
-    @functools.cached_property
+    @cached_property
     def teach(self) -> Function:
         """From raw inputs [B, ...] to the teacher's predictions, within a program of JAX."""
         teacher, fitted = self.teacher, self.teacher.fitted
@@ -113,7 +94,7 @@ class Distilled(Supervised):
         )
 
 
-def create(config: FrozenConfigDict, data: Any) -> Distilled:
+def create(config: Config, data: Any) -> Distilled:
     """Makes the task of a run.
 
     Args:

@@ -9,21 +9,22 @@ for XLA:CPU multiplies fastest what is contracted over its rows. All chains of a
 product. Accelerators, which are fast at plain products, get one group with every feature.
 """
 
-import functools
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jax.sharding import Mesh
+from numpy.typing import NDArray
 
 from ensemble.data.batches import normalise
 from ensemble.data.source import Examples, Source
 from ensemble.pytrees import Function
 from ensemble.sharding import transfer
-from ensemble.sharding.chainwise import make_chainwise
 from ensemble.sharding.mesh import DATA, by_rows, named_sharding, spec
+from ensemble.sharding.transfer import make_chainwise
 
 EXAMPLES_PER_GROUP = 2048
 """On all shards together. More share fewer zeros; fewer cost more calls."""
@@ -32,7 +33,7 @@ _MIN_SHARE = 0.85  # Of the columns of a block, in each of its groups.
 _TAKEN = 2**30  # More than features.
 _SMALLEST_LOG = -60.0  # Against a sum of at least 1, nothing in float32.
 
-Group = tuple[np.ndarray, np.ndarray]
+Group = tuple[NDArray, NDArray]
 """Numbers of examples, and of the features that are active in any of them, ascending."""
 
 
@@ -64,7 +65,7 @@ def place_blocks(
         in_blocks: whether to group them, or make one group of all; None: as suits the devices.
     """
     in_blocks = mesh.devices.flat[0].platform == "cpu" if in_blocks is None else in_blocks
-    normalised = functools.partial(with_bias, dataset, split)
+    normalised = partial(with_bias, dataset, split)
     num_examples = len(split.targets)
     num_features = normalised(slice(1)).shape[1]
     groups = [(np.arange(num_examples), np.arange(num_features))]
@@ -77,9 +78,7 @@ def place_blocks(
     over_examples = named_sharding(mesh, None, "example")
 
     def place_block(alike: list[Group]) -> Block:
-        pad = functools.partial(
-            transfer.pad, size=transfer.padded_size(len(alike[0][0]), mesh, DATA)
-        )
+        pad = partial(transfer.pad, size=transfer.padded_size(len(alike[0][0]), mesh, DATA))
         put = transfer.put
         rows = np.stack([pad(normalised(examples)[:, features]) for examples, features in alike])
         labels = [pad(split.targets[one].astype(np.int32), fill=-1) for one, _ in alike]
@@ -99,7 +98,7 @@ def place_blocks(
     return tuple(place_block(alike) for alike in round_up(groups, num_features))
 
 
-def with_bias(dataset: Source, split: Examples, examples: Any) -> np.ndarray:
+def with_bias(dataset: Source, split: Examples, examples: Any) -> NDArray:
     """Returns the inputs [n, F + 1] of some examples, normalised; the last is 1, for the bias."""
     inputs = normalise(split.inputs[examples], dataset.shift, dataset.scale, dataset.squash)
     rows = np.asarray(inputs, np.float32).reshape(len(inputs), -1)
@@ -116,7 +115,7 @@ def make_value_and_grad(mesh: Mesh) -> Function:
     rows: Any = spec(None, "example")
     of_block: Any = spec(), rows, spec(None, None, "example"), rows
 
-    def of_chains(params: Any, blocks: Any, chains: Any) -> Any:
+    def of_chains(params, blocks, chains):
         mapped = jax.shard_map(
             _value_and_grad_on_shard,
             mesh=mesh,
@@ -142,31 +141,31 @@ def split_bias(matrix: Array, like: Any) -> Any:
     return {name: {"kernel": matrix[:-1], "bias": matrix[-1]}}
 
 
-def _value_and_grad_on_shard(params: Array, blocks: Any) -> Any:
+def _value_and_grad_on_shard(params: Array, blocks):
     """The log likelihood [c] of c chains and its gradient [c, F + 1, C], of params like it."""
     num_chains, num_rows, num_outputs = params.shape
     # Classes before chains: what is summed over classes is then added up in whole vectors.
     weights = params.transpose(1, 2, 0).reshape(num_rows, -1)
-    weights = jax.lax.pcast(weights, DATA, to="varying")
+    weights = lax.pcast(weights, DATA, to="varying")
     found = jnp.zeros_like(weights[0, :num_chains]), jnp.zeros_like(weights)
     for block in blocks:
         if len(block.features) == 1:
             found = _add_group(found, weights, *jax.tree.map(lambda leaf: leaf[0], block))
         else:
             step = lambda sums, group: (_add_group(sums, weights, *group), None)  # noqa: E731
-            found, _ = jax.lax.scan(step, found, block)
-    value, grads = jax.lax.psum(found, DATA)
+            found, _ = lax.scan(step, found, block)
+    value, grads = lax.psum(found, DATA)
     return value, grads.reshape(num_rows, num_outputs, num_chains).transpose(2, 0, 1)
 
 
 def _add_group(
-    sums: Any,
+    sums,
     weights: Array,
     features: Array,
     inputs: Array,
     inputs_transposed: Array | None,
     targets: Array,
-) -> Any:
+):
     """Adds the log likelihood [c] and the gradient [F + 1, C * c] of a group to those before.
 
     Args:
@@ -195,7 +194,7 @@ def _add_group(
     # Of rows that pad it is not zero, but their inputs are.
     residuals = (is_label - exponentials / total).reshape(-1, len(targets))
     # The barrier keeps XLA from folding the transposition into a product that is slower.
-    product = jax.lax.optimization_barrier(_contract_rows(residuals.T, inputs))
+    product = lax.optimization_barrier(_contract_rows(residuals.T, inputs))
     grads = grads.at[features].add(
         product.T, indices_are_sorted=True, unique_indices=True, mode="promise_in_bounds"
     )
@@ -204,10 +203,10 @@ def _add_group(
 
 def _contract_rows(left: Array, right: Array) -> Array:
     """left' right. TPUs and TF32 would round the products to some 3 digits, which are nats here."""
-    return jax.lax.dot_general(left, right, (((0,), (0,)), ((), ())), precision="highest")
+    return lax.dot_general(left, right, (((0,), (0,)), ((), ())), precision="highest")
 
 
-def group_by_support(active: np.ndarray, group_size: int) -> list[Group]:
+def group_by_support(active: NDArray, group_size: int) -> list[Group]:
     """Groups examples such that the features that are active within a group are few.
 
     Greedily: a group starts with the example of the fewest features, and takes on those that add
@@ -234,7 +233,7 @@ def group_by_support(active: np.ndarray, group_size: int) -> list[Group]:
             is_left = is_left[is_left]
         num_outside = np.where(is_left, num_active, _TAKEN)  # Features that an example would add.
         is_feature = np.zeros(active.shape[1], bool)
-        examples: list[np.ndarray] = []
+        examples: list[NDArray] = []
         while missing:
             size = max(1, group_size // 256) if examples else 1
             taken = _smallest(num_outside, min(missing, size))
@@ -250,7 +249,7 @@ def group_by_support(active: np.ndarray, group_size: int) -> list[Group]:
     return groups
 
 
-def _smallest(values: np.ndarray, number: int) -> np.ndarray:
+def _smallest(values: NDArray, number: int) -> NDArray:
     """Finds the smallest of many values [N] of which few are small; of equals, the first."""
     level = values.min()
     while len(found := np.flatnonzero(values <= level)) < number:

@@ -1,27 +1,25 @@
 """The supervised task: a data set, a network, a likelihood and a prior."""
 
-import dataclasses
-import functools
-import logging
 import math
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, random
 from jax.sharding import Mesh
-from ml_collections import FrozenConfigDict
 
 from ensemble import likelihoods, networks, pytrees
-from ensemble.config import settings
+from ensemble.config import Config, settings
 from ensemble.data.batches import normalise
 from ensemble.data.catalogue import load, models_of
 from ensemble.data.dataset import with_quantiles, with_robust_scaling
 from ensemble.data.image_form import parse_size
 from ensemble.data.labels import class_weights, weights_in_batches
 from ensemble.data.source import Examples, Request, Source
-from ensemble.errors import InputError, in_own_code, shown
+from ensemble.errors import InputError, in_own_code, logger, shown
 from ensemble.fitted import LINEAR, WIDTH
 from ensemble.likelihoods.classes import Categorical
 from ensemble.likelihoods.likelihood import Likelihood
@@ -41,11 +39,10 @@ OWN = "likelihood"
 """The entry of `params` that holds the likelihood's own parameters, where it has any."""
 _SCALES = ("shift", "scale", "squash", "quantiles")
 """Arrays of a data set that normalise inputs."""
-logger = logging.getLogger("ensemble")
 _OWN_STREAM = 2**32 - 2  # What a member's key is folded with to start them.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Supervised:
     """A data set and the network that is to learn it.
 
@@ -102,10 +99,6 @@ class Supervised:
         """
         return 1
 
-    def compared(self, ensemble: Any) -> ByName:
-        """Entries of results.json that lay the result, an `Ensemble`, beside another."""
-        return {}
-
     def draw_report(self, mesh: Mesh) -> DrawSections | None:
         """What the report says of a sample of the posterior beside scores.
 
@@ -121,20 +114,20 @@ class Supervised:
 
     # Parameters.
 
-    @functools.cached_property
+    @cached_property
     def traits(self) -> Traits:
         """What the network does beside mapping inputs to outputs."""
         return facts.traits(self.network, self.dataset.input_shape)
 
-    @functools.cached_property
+    @cached_property
     def output_layer(self) -> ByName | None:
         """The dense layer that makes the outputs, as of `facts.output_layer`."""
         return facts.output_layer(self.network, self.dataset.input_shape)
 
-    @functools.cached_property
+    @cached_property
     def _has_own(self) -> bool:
         """Whether the likelihood has parameters of its own."""
-        return bool(jax.eval_shape(self.likelihood.init, jax.eval_shape(jax.random.key, 0)))
+        return bool(jax.eval_shape(self.likelihood.init, jax.eval_shape(random.key, 0)))
 
     def init_variables(self, rng_key: Array) -> Variables:
         """Starts the variables of one network and of the likelihood; the key is typed or raw."""
@@ -146,13 +139,13 @@ class Supervised:
             linear = {"kernel": jnp.zeros(shape), "bias": jnp.zeros(shape[1:])}
             variables = {**variables, LINEAR: linear}
         if self._has_own:
-            own = self.likelihood.init(jax.random.fold_in(rng_key, _OWN_STREAM))
+            own = self.likelihood.init(random.fold_in(rng_key, _OWN_STREAM))
             variables = {**variables, "params": {**variables["params"], OWN: own}}
         return variables
 
     def params_shapes(self) -> Any:
         """The shapes of one network's parameters."""
-        return jax.eval_shape(self.init_variables, jax.random.key(0))["params"]
+        return jax.eval_shape(self.init_variables, random.key(0))["params"]
 
     def log_prior(self, params: Any) -> Array:
         """Returns log p(params) up to a constant, nats; zero without a prior."""
@@ -264,7 +257,7 @@ class Supervised:
 
     # Multinomial logistic regression.
 
-    @functools.cached_property
+    @cached_property
     def is_softmax_regression(self) -> bool:
         """Whether it is that: a softmax of one dense layer, whose curvature is known."""
         module = getattr(self.network, "module", None)
@@ -289,7 +282,7 @@ class Supervised:
         )
 
 
-def create(config: FrozenConfigDict, data: "Given | None") -> Supervised:
+def create(config: Config, data: "Given | None") -> Supervised:
     """Makes the task of a run.
 
     Args:
@@ -307,7 +300,7 @@ def create(config: FrozenConfigDict, data: "Given | None") -> Supervised:
     return task
 
 
-def _corrected(likelihood: Any, dataset: Source, config: FrozenConfigDict) -> Any:
+def _corrected(likelihood, dataset: Source, config: Config):
     """The likelihood, whose predictions are corrected for the class weights of a run."""
     spec = config.get("class_weights", "none")
     if spec == "none" or not dataset.class_names:
@@ -390,7 +383,7 @@ def check_network(task: Supervised, config: ByName) -> None:
     try:
         shape = jax.eval_shape(
             lambda key, inputs: task.outputs(task.init_variables(key), task.prepare(inputs))[0],
-            jax.random.key(0),
+            random.key(0),
             inputs,
         ).shape
         if shape == expected:
@@ -425,7 +418,7 @@ _MAX_COMPUTED = 1 << 26
 # Data.
 
 
-def load_source(config: FrozenConfigDict, data: "Given | None") -> Source:
+def load_source(config: Config, data: "Given | None") -> Source:
     """Loads what a run learns from.
 
     Args:

@@ -11,13 +11,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from etils.epath import PathLike
+
 from ensemble.config import build, by_path
 from ensemble.data.catalogue import complete
 from ensemble.errors import InputError, TrainingError
-from ensemble.report.sections import grid
-from ensemble.report.table import digits
-from ensemble.storage.trials import COMPARISON, Trial
-from ensemble.storage.workdir import Workdir
+from ensemble.report.table import digits, grid
+from ensemble.storage.workdir import COMPARISON, Trial, Workdir
 from ensemble.tuning.trials import UNWATCHED, Keys, Trials, open_trials
 
 ROUNDS = (1, 4, 16)
@@ -44,7 +44,7 @@ class MethodComparison(dict[str, Any]):
         return "\n\n".join([grid(titles, [*map(_cells, rows)]), *failed, self["recommendation"]])
 
 
-def _cells(row: Mapping[str, Any]) -> list[str]:
+def _cells(row: Keys) -> list[str]:
     """A line of the table."""
     scores = ["-", "failed", "", ""]
     if details := row["details"]:
@@ -57,7 +57,7 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
 def compare_methods(
     config: Mapping[str, Any],
     time_limit: float | str = 600,
-    workdir: str | os.PathLike[str] | None = None,
+    workdir: PathLike | None = None,
     data: Any = None,
     *,
     methods: Sequence[str] | None = None,
@@ -106,7 +106,7 @@ def compare_methods(
     return MethodComparison(rows=rows, recommendation=line)
 
 
-def _network(config: Mapping[str, Any], data) -> dict[str, Any]:
+def _network(config, data) -> Keys:
     """The configuration of one network, flat.
 
     Raises:
@@ -118,7 +118,7 @@ def _network(config: Mapping[str, Any], data) -> dict[str, Any]:
     return dict(build({**values, **UNWATCHED}, single).values)
 
 
-def settings_of(family: str, config: Keys, steps: int, times: int) -> dict[str, Any]:
+def settings_of(family: str, config: Keys, steps: int, times: int) -> Keys:
     """Returns the keys with which a family spends the steps of some networks.
 
     Args:
@@ -133,10 +133,10 @@ def settings_of(family: str, config: Keys, steps: int, times: int) -> dict[str, 
     several["swag"] = times
     number = several.get(family, max(1, times // 2))  # The others bear twice the length.
     length = max(1, steps * times // number)
-    keys: dict[str, Any] = {"method": "deep_ensemble" if family == SINGLE else family}
+    keys: Keys = {"method": "deep_ensemble" if family == SINGLE else family}
     if family == "sghmc":
         return {**keys, "num_chains": number, **_cyclical(config, length)}
-    own: dict[str, dict[str, Any]] = {
+    own: dict[str, Keys] = {
         "kfold_bagging": {
             "kfold_bagging.folds": number,
             "early_stopping_epochs": config.get("early_stopping_epochs") or 40,
@@ -149,7 +149,7 @@ def settings_of(family: str, config: Keys, steps: int, times: int) -> dict[str, 
     return keys | own.get(family, {})
 
 
-def _cyclical(config: Mapping[str, Any], steps: int) -> dict[str, Any]:
+def _cyclical(config: Keys, steps: int) -> Keys:
     """One cycle, which descends like networks by plain gradients."""
     draws = min(20, max(1, steps // 2))
     apart = max(1, (steps - steps // 4) // draws)
@@ -169,7 +169,7 @@ def _cyclical(config: Mapping[str, Any], steps: int) -> dict[str, Any]:
 def _run(trials: Trials, family: str, times: int) -> Trial | None:
     """Runs a family in a round; returns None if the time is over."""
     name, first = f"{family}_{times}", f"{SINGLE}_1"
-    settings = {}
+    settings: dict = {}
     if name != first:  # It trains as configured, and the others as long.
         steps = trials.folder(first).newest_step
         settings |= settings_of(family, trials.config, steps, times)
@@ -182,7 +182,7 @@ def _run(trials: Trials, family: str, times: int) -> Trial | None:
     return trial
 
 
-def _score(out: Workdir, report: Mapping[str, Any]) -> tuple[float, Mapping[str, Any]]:
+def _score(out: Workdir, report: Keys) -> tuple[float, Keys]:
     """The validation score of a run, its CRPS or else its NLL, and its score of the test split.
 
     Raises:
@@ -201,7 +201,7 @@ def _score(out: Workdir, report: Mapping[str, Any]) -> tuple[float, Mapping[str,
     return found[name]["value"], {"members": members, "test": test}
 
 
-def _recommendation(method, trial: Trial) -> str:
+def _recommendation(method: str, trial: Trial) -> str:
     """Which method to use, the best of a complete round, and how sure that is."""
     return (
         f"Use {method} (runs/{trial.name}): its validation score is lowest, "

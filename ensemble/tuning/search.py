@@ -14,14 +14,15 @@ selection takes those that predict these rows best together, each with a weight 
 
 from __future__ import annotations
 
-import functools
-import itertools
 import math
 import os
 from collections.abc import Generator, Mapping
+from functools import partial
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
+from etils.epath import PathLike
 
 from ensemble.config import build, by_path
 from ensemble.config.builtin import MODELS
@@ -29,14 +30,14 @@ from ensemble.configs import tabular
 from ensemble.data.batches import SEARCH_STREAM, seeded_generator
 from ensemble.errors import InputError, TrainingError, plural
 from ensemble.predictor import ensemble_of
+from ensemble.pytrees import ByName
 from ensemble.report.evaluated_run import EvaluatedRun
-from ensemble.report.sections import grid
+from ensemble.report.table import grid
 from ensemble.run.progress import duration
 from ensemble.run.results import TrainResult
 from ensemble.selection import choose, write_chosen
 from ensemble.storage.predictions import HELD_OUT, read_held_out
-from ensemble.storage.trials import SEARCH
-from ensemble.storage.workdir import Workdir
+from ensemble.storage.workdir import SEARCH, Workdir
 from ensemble.tuning.trials import UNWATCHED, Keys, Trials, open_trials
 
 _METHOD = "kfold_bagging"
@@ -51,7 +52,7 @@ _DRAWS = 20
 _FIRST: tuple[Keys, ...] = (
     {"mlp.embedding": "piecewise_linear", "mlp.widths": "128,128"},
     {"mlp.widths": "256,256", "learning_rate": 1e-3},
-    {"mlp.embedding": "periodic", "mlp.widths": "256,256", "learning_rate": 2e-3},
+    {"mlp.embedding": "piecewise_linear", "mlp.widths": "256,256", "learning_rate": 2e-3},
     {
         "mlp.embedding": "piecewise_linear",
         "mlp.widths": "128,128",
@@ -100,7 +101,7 @@ class SearchResult(TrainResult):
 def search(
     data: Any = None,
     time_limit: float | str = 600,
-    workdir: str | os.PathLike[str] | None = None,
+    workdir: PathLike | None = None,
     config: Mapping[str, Any] | None = None,
     *,
     show_progress: bool = True,
@@ -154,11 +155,11 @@ def search(
     return result
 
 
-def _try(trials: Trials, given: Mapping[str, Any]) -> None:
+def _try(trials: Trials, given: ByName) -> None:
     """Tries what is proposed until the time is over, nothing is left, or all fails."""
     proposed = proposals(trials.config["seed"], trials.config["num_epochs"], given)
-    score, last = functools.partial(_loss, trials), None
-    for number in itertools.count():
+    score, last = partial(_loss, trials), None
+    for number in count():
         try:
             settings = proposed.send(last)
         except StopIteration:
@@ -169,9 +170,7 @@ def _try(trials: Trials, given: Mapping[str, Any]) -> None:
         last = math.inf if trial.score is None else trial.score
 
 
-def _loss(
-    trials: Trials, out: Workdir, report: Mapping[str, Any]
-) -> tuple[float, Mapping[str, Any]]:
+def _loss(trials: Trials, out: Workdir, report: ByName) -> tuple[float, ByName]:
     """The mean loss of a run, on the rows that the first run holds out.
 
     Raises:
@@ -203,7 +202,7 @@ def _result(trials: Trials) -> SearchResult:
 # What is tried, and in which order: a function of the seed and of how earlier trials went.
 
 
-def _draw(rng: np.random.Generator) -> None:
+def _draw(rng: np.random.Generator) -> dict[str, Any]:
     """Draws the settings of a family."""
     is_embedded = bool(rng.choice([False, True]))
     found = {
@@ -217,7 +216,7 @@ def _draw(rng: np.random.Generator) -> None:
     if rng.random() < _SHARED:
         found["num_estimators"] = 8
     if is_embedded:
-        found["mlp.embedding"] = str(rng.choice(["piecewise_linear", "periodic"]))
+        found["mlp.embedding"] = "piecewise_linear"
         found["mlp.embedding_size"] = int(rng.choice([8, 16]))
     return found
 
@@ -235,8 +234,8 @@ def proposals(seed: int, num_epochs: int, fixed: Keys) -> Generator[Keys, Any, N
     """
     yield {"num_epochs": num_epochs}
     drawn = _families(seed, fixed)
-    for size in (_FIRST_ROUND * 2**k for k in itertools.count()):
-        families = list(itertools.islice(drawn, size))
+    for size in (_FIRST_ROUND * 2**k for k in count()):
+        families = list(islice(drawn, size))
         if not families:
             return
         for part in _LENGTHS:
@@ -249,11 +248,11 @@ def proposals(seed: int, num_epochs: int, fixed: Keys) -> Generator[Keys, Any, N
             families = [families[k] for _, k in better]
 
 
-def _families(seed: int, fixed):
+def _families(seed: int, fixed: Keys):
     """Yields new families, which leave alone what is fixed, and keys of another network."""
     is_other = fixed.get("model", _DEFAULT_MODEL) != _DEFAULT_MODEL
-    known = [{}]
-    for number in itertools.count():
+    known: list = [{}]
+    for number in count():
         rng = seeded_generator(SEARCH_STREAM, seed, number)
         for settings in [*_FIRST[number : number + 1], *(_draw(rng) for _ in range(_DRAWS))]:
             own = {

@@ -6,33 +6,31 @@ is read from the table, so the same loop resumes what was interrupted.
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import logging
 import math
 import os
 import re
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import jax
+from etils.epath import PathLike
 
 from ensemble.config import build, differences
 from ensemble.data.catalogue import complete
 from ensemble.data.source import check_same_data
-from ensemble.errors import InputError, Interrupted, TrainingError
+from ensemble.errors import InputError, Interrupted, TrainingError, logger
 from ensemble.notes import collected, shown_with_the_result
+from ensemble.pytrees import ByName
 from ensemble.run.loop import train
 from ensemble.run.progress import duration, open_display
 from ensemble.sharding import processes, signals, startup
-from ensemble.storage.trials import Trial, purpose_of, trials_file
-from ensemble.storage.workdir import Workdir
+from ensemble.storage.workdir import Trial, Workdir, purpose_of, trials_file
 from ensemble.tasks.supervised import load_source
-
-logger = logging.getLogger("ensemble")
 
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 _LEAST_SHARE = 0.5
@@ -41,13 +39,13 @@ seconds of a trial compile, and cannot be cut short."""
 UNWATCHED = {"eval_every_epochs": 10**9}
 """Keys by which a trial is evaluated at its end alone."""
 
-Keys = Mapping[str, Any]
+Keys = ByName
 """Keys of a configuration, flat, or other entries by name."""
 Score = Callable[[Workdir, Keys], tuple[float, Keys]]
 """Returns the score of a finished run, lower is better, and details, from its results.json."""
 
 
-@dataclasses.dataclass
+@dataclass
 class Trials:
     """A search or comparison under way.
 
@@ -69,7 +67,7 @@ class Trials:
     limit: float
     stop: signals.Stop
     show_progress: bool
-    table: dict[str, Trial] = dataclasses.field(default_factory=dict)
+    table: dict[str, Trial] = field(default_factory=dict)
 
     @property
     def spent(self) -> float:
@@ -184,13 +182,13 @@ class Trials:
             logger.info("%s", line, extra={"stays": True})
 
 
-@contextlib.contextmanager
+@contextmanager
 def open_trials(
     purpose: str,
     config: Keys,
     data,
     time_limit: float | str,
-    workdir: str | os.PathLike[str] | None,
+    workdir: PathLike | None,
     show_progress: bool,
 ) -> Iterator[Trials]:
     """Opens the trials of a workdir, or of a temporary one if that is None.
@@ -210,8 +208,8 @@ def open_trials(
     startup.configure(config.get("num_devices"), config["method"])
     if processes.count() > 1:
         raise InputError(f"a {purpose} runs in one process; start it without the others")
-    with contextlib.ExitStack() as stack:
-        out = Workdir(workdir or stack.enter_context(tempfile.TemporaryDirectory()))
+    with ExitStack() as stack:
+        out = Workdir(workdir or stack.enter_context(TemporaryDirectory()))
         if out.config.exists() and not purpose_of(out):
             raise InputError(f"{out.path} has a run already; choose another --workdir")
         stack.enter_context(out.opened())

@@ -5,6 +5,7 @@ import pytest
 
 import ensemble
 from ensemble import InputError
+from ensemble.data.source import MadeInputs
 from ensemble.likelihoods.classes import Classes
 from ensemble.metrics.abstention import Rule, fit_abstention
 from ensemble.metrics.calibration import fit_scale
@@ -21,6 +22,8 @@ def test_any_number_of_examples(blobs_run, blobs):
     for part in (slice(0, 1), slice(5, 22)):
         few = predictor(blobs["inputs"][part])
         np.testing.assert_allclose(few.probs, whole.probs[part], rtol=1e-5)
+    made = MadeInputs(203, lambda: iter(np.split(blobs["inputs"], 7)))
+    np.testing.assert_allclose(predictor.predict_members(made).probs, whole.probs, rtol=1e-5)
 
 
 def calibration(run):
@@ -91,6 +94,7 @@ def test_predictions_show_their_first_rows(blobs_run, blobs):
         (np.full((1, 6), np.nan), "hold NaN or infinities"),
         (np.full((1, 6), 1e300), "hold NaN or infinities"),  # In float32.
         (np.full((1, 6), "a"), "of dtype <U1: the ensemble takes numbers"),
+        ([[0] * 6, [1]], "ragged"),
     ],
 )
 def test_what_cannot_be_predicted_is_refused_in_a_line(blobs_run, inputs, line):

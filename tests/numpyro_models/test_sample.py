@@ -52,7 +52,7 @@ def test_a_log_density_has_a_start_of_any_form():
         ({"data": 3}, "data are a int, must be the arguments of a NumPyro model, a mapping"),
         ({"config": {"posterior_temperature": 2.0}}, "numpyro.handlers.scale"),
         ({"config": {"init_from": "nowhere"}}, "nowhere' is not a workdir with draws"),
-        ({"config": {"prior": "normal(1)"}}, "the model has its priors"),
+        ({"config": {"prior": "normal(1)"}}, "this run has config.task='numpyro': remove it"),
         ({"start": 0.0}, "a log density, which has a start, closes over its data"),
     ],
 )

@@ -93,6 +93,7 @@ FAULTS = {
     "missing": (lambda folder: _pool(folder).unlink(), "is missing"),
     "no labels": (lambda folder: next(folder.glob("*.npz")).write_bytes(b"x"), "is damaged"),
     "no index": (lambda folder: (folder / "records.json").write_text("{}"), "is damaged"),
+    "another type": (lambda folder: (folder / "records.json").write_text("[]"), "is damaged"),
 }
 
 

@@ -161,6 +161,7 @@ def _flip(directory):
 DAMAGES = {
     "no info": (lambda directory: (directory / "dataset_info.json").unlink(), "dataset_info.json"),
     "garbage": (_write("dataset_info.json", b"{"), "dataset_info.json"),
+    "a list": (_write("dataset_info.json", b"[]"), "dataset_info.json"),
     "no features": (lambda directory: (directory / "features.json").unlink(), "features.json"),
     "odd features": (_write("features.json", b'{"featuresDict": 1}'), ""),
     "no shard": (lambda directory: (directory / SHARD).unlink(), SHARD, "missing"),

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ensemble.random_walk import block_kernel, summary
+from ensemble.random_walk import block_kernel, method
 
 
 def walk_of(draws):
@@ -28,7 +28,7 @@ def walk_of(draws):
 
 
 def summary_of(draws, num_superchains):
-    return summary.summarise(walk_of(draws), draws.shape[1], num_superchains)
+    return method.summarise(walk_of(draws), draws.shape[1], num_superchains)
 
 
 def test_chains_of_one_start_are_not_taken_for_independent():
@@ -49,7 +49,7 @@ def test_chains_of_one_start_are_not_taken_for_independent():
 def test_quantiles_are_of_positions_far_apart():
     draws = np.random.default_rng(0).exponential(size=(2000, 300))
     found = summary_of(draws, 20)["quantiles"][:, 0]
-    exact = -np.log1p(-np.array(summary.SHARES))
+    exact = -np.log1p(-np.array(method.SHARES))
     np.testing.assert_allclose(found, exact, rtol=0.1)
     assert np.isnan(summary_of(draws[:100], 20)["quantiles"]).all()
 

@@ -6,7 +6,7 @@ import scipy
 
 import ensemble
 from ensemble import InputError, TrainingError
-from ensemble.random_walk import densities, summary
+from ensemble.random_walk import densities, method
 
 
 def plane(positions):
@@ -63,11 +63,11 @@ def test_chains_that_accept_nothing_end_the_run():
             {"posterior_temperature": 0.5},
             "config.posterior_temperature=0.5 is for config.method='hmc', 'nuts', 'mclmc', 'adj",
         ),
-        ({"num_steps": 10}, "remove.*config.sampler.num_samples sets"),
+        ({"num_steps": 10}, "config.num_steps=10 is for .*: remove it"),
         ({"num_chains": 8, "stop_when": {"ess": 9.0}}, "config.stop_when needs 16 chains with"),
         (
             {"dataset": "mnist"},
-            "config.dataset='mnist'.*config.density",
+            "config.dataset='mnist' is for .*: remove it",
         ),
         ({"num_chains": 2**31 - 1}, r"num_chains=2147483647.*[0-9.]+ GiB"),
         ({"log_every_steps": 7}, "config.log_every_steps=7.*config.method='rwm'"),
@@ -89,8 +89,8 @@ def test_intervals_are_student_s_while_chains_agree():
         "num_invalid": 0,
     }
     margin = 0.1 * scipy.stats.t.ppf(0.975, 3)
-    table = summary.SECTION.contents({"posterior": posterior})[0]
+    table = method.SECTION.contents({"posterior": posterior})[0]
     assert f"[{0.5 - margin:.6g}, {0.5 + margin:.6g}]" in table
-    table = summary.SECTION.contents({"posterior": {**posterior, "nested_rhat_max": 1.2}})[0]
+    table = method.SECTION.contents({"posterior": {**posterior, "nested_rhat_max": 1.2}})[0]
     assert "not known" in table
     assert "[" not in table

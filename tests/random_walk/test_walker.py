@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from ensemble.random_walk import densities, summary, walker
+from ensemble.random_walk import densities, method, walker
 from ensemble.random_walk.block_kernel import (
     draw_pairs,
     metropolis,
@@ -71,7 +71,7 @@ def fetched(walk, members):
 
 
 def summary_of(walk, host, num_draws):
-    return summary.summarise(host, num_draws, walk.num_superchains)
+    return method.summarise(host, num_draws, walk.num_superchains)
 
 
 def started_at(position, logdensity_fn):
@@ -213,7 +213,7 @@ def test_moments_and_quantiles_of_the_mixture():
     assert 4096 * 600 / 12 < found["ess"][0] < 4096 * 600 / 3
     assert host.chains.accepted.mean() / 600 == pytest.approx(0.44, abs=0.01)
     levels = mixture_cdf(found["quantiles"][:, 0])
-    np.testing.assert_allclose(levels, summary.SHARES, atol=4 * 0.5 / np.sqrt(4096 * 4))
+    np.testing.assert_allclose(levels, method.SHARES, atol=4 * 0.5 / np.sqrt(4096 * 4))
     assert host.chains.invalid.sum() == 0
 
 

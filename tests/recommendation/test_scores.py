@@ -6,7 +6,7 @@ import scipy.special
 from run_parts import mesh_of, of_classes
 
 from ensemble.data import load_dataset
-from ensemble.recommendation import scores
+from ensemble.recommendation import factorisation
 from ensemble.recommendation.factorisation import Factorisation, MatrixFactorisation
 
 
@@ -15,12 +15,12 @@ def test_recall_of_a_hand_worked_case():
     # User 0 is recommended 1 and 2, user 1 movies 3 and 2, user 2 movies 0 and 1; 3 has nothing.
     relevant = np.zeros((4, 5), bool)
     relevant[[0, 0, 1, 2, 2, 2], [2, 4, 1, 0, 1, 2]] = True
-    recalls = scores.recalls(best, relevant)
+    recalls = factorisation.recalls(best, relevant)
     np.testing.assert_allclose(recalls, [1 / 2, 0, 1])  # Three relevant: two found is all of 2.
 
 
 def test_models_are_scored_on_what_was_held_out(monkeypatch):
-    monkeypatch.setattr(scores, "NUM_RECOMMENDED", 5)
+    monkeypatch.setattr(factorisation, "NUM_RECOMMENDED", 5)
     dataset = load_dataset("watches:30x20")
     rng = np.random.default_rng(0)
     network = MatrixFactorisation((30, 20), 3, 2)

@@ -5,12 +5,12 @@ Arrow reads all but CSV files. A column is what somebody has said of it, else wh
 
 from __future__ import annotations
 
-import collections
-import contextlib
-import dataclasses
-import hashlib
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from ensemble.data.splitting import POOL, SPLITS, digest_examples, split_of
 from ensemble.data.tables import is_table, read_table
 from ensemble.errors import InputError, in_one_line, quoted
 from ensemble.notes import note
+from ensemble.pytrees import ByName
 from ensemble.storage.memory import max_bytes
 
 _FEW = 20  # Different texts that are always categories; of more, half the rows may differ.
@@ -40,7 +41,7 @@ _CODE = re.compile(r"0.")  # Of 007.
 _DOUBT = "may hold dates"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Column:
     """A column.
 
@@ -62,12 +63,12 @@ class Column:
 
     def rows(self, rows: NDArray | slice) -> Column:
         """Some of its rows."""
-        return dataclasses.replace(self, values=self.values[rows])
+        return replace(self, values=self.values[rows])
 
     def without(self, missing: Sequence[str]) -> Column:
         """The same with gaps in place of values that stand for one, as of `config.na_values`."""
         values = read_table.blank(self.values, missing, self.kind)
-        return dataclasses.replace(self, values=np.asarray(values, self.values.dtype))
+        return replace(self, values=np.asarray(values, self.values.dtype))
 
     def texts(self) -> NDArray:
         """[N] texts, empty where a value is missing; whole numbers have no decimal point."""
@@ -86,7 +87,7 @@ Columns = Mapping[str, Column]
 """Columns of one length by their names."""
 
 
-def named(columns: Mapping[str, Any], name: str, what: str, who: str) -> Any:
+def named(columns: Any, name: str, what: str, who: str) -> Any:
     """Returns a column.
 
     Args:
@@ -139,7 +140,8 @@ def joined(tables: Mapping[str, Columns]) -> dict[str, Column]:
                 "table: convert it"
             )
         values = np.concatenate([one.values for one in parts])
-        found[name] = Column(values, kinds[-1], max(one.detail for one in parts))
+        marks = filter(None, (one.detail for one in parts))
+        found[name] = Column(values, kinds[-1], next(marks, ""))
     return found
 
 
@@ -194,7 +196,7 @@ def of_frame(
     return columns
 
 
-def _of_values(values: Any, what: str) -> Column:
+def _of_values(values, what: str) -> Column:
     """A column of anything that Arrow takes for a sequence of values."""
     if isinstance(values, Column):
         return values
@@ -218,7 +220,7 @@ def _of_values(values: Any, what: str) -> Column:
             days = np.where(np.isnat(times), np.nan, times.astype(np.int64) / 86_400e6)
             return Column(days, "date" if times.dtype.kind == "M" else "number")
         elif not (types.is_binary(values.type) or "string" in str(values.type)):
-            with contextlib.suppress(pyarrow.ArrowInvalid):  # Of whole numbers beyond 2**53.
+            with suppress(pyarrow.ArrowInvalid):  # Of whole numbers beyond 2**53.
                 found = values.cast("float64").to_numpy(zero_copy_only=False)
                 return Column(found, "boolean" if types.is_boolean(values.type) else "number")
         texts = compute.fill_null(compute.utf8_trim_whitespace(values.cast("string")), "")
@@ -238,9 +240,7 @@ def digest_rows(columns: Columns) -> NDArray:
         values = columns[name].values
         if values.dtype.kind != "f":  # Two numbers that are equal where texts are, in every table.
             texts = values.tolist()
-            known = {
-                text: hashlib.blake2b(text.encode(), digest_size=8).digest() for text in {*texts}
-            }
+            known = {text: blake2b(text.encode(), digest_size=8).digest() for text in {*texts}}
             found = b"".join([known[text] for text in texts])
             values = np.frombuffer(found, np.uint32).astype(np.float64)
         parts.append(values.reshape(len(columns[name]), -1))
@@ -306,7 +306,7 @@ def infer(column: Column, name: str) -> Column:
     """
     if column.kind in COLUMN_TYPES:
         return column
-    counts = collections.Counter(column.values.tolist())
+    counts = Counter(column.values.tolist())
     del counts[""]
     # Of a frame a text is a text, and no number or missing value.
     is_text = bool(column.kind)
@@ -349,7 +349,7 @@ def _date_forms(texts: Sequence[str]) -> list[str]:
 def _note_mark(name: str, texts: NDArray) -> None:
     """Notes a column of numbers, of a file that shows no decimal mark, whose mark may be either."""
     marked = [one for one in texts if ("." in one or "," in one) and one.lower() != "n.a."]
-    with contextlib.suppress(ValueError, IndexError):  # One mark alone suits, or there is none.
+    with suppress(ValueError, IndexError):  # One mark alone suits, or there is none.
         point, comma = (read_table.numbers(marked, mark)[0] for mark in ".,")
         note(
             f"Column {name!r} holds {marked[0]!r}, which is taken for {point:.15g}, and may be "
@@ -435,9 +435,7 @@ def rows_of_files(name: str) -> Columns:
     return next(parts[part] for part in ("test", POOL, "train") if part in parts)
 
 
-def read_if_table(
-    paths: Sequence[str], keep: Sequence[str] = ()
-) -> tuple[Mapping[str, Any], dict[str, Any]] | None:
+def read_if_table(paths: Sequence[str], keep: Sequence[str] = ()) -> tuple[ByName, ByName] | None:
     """Reads a file, where it is one of a table by its name; else None.
 
     Args:
@@ -467,7 +465,7 @@ def read_if_table(
     return table, kept
 
 
-def _read(form: str, file: Path) -> Mapping[str, Any]:
+def _read(form: str, file: Path) -> ByName:
     """The columns of a file: of CSV, whose texts may be anything, of no kind; else of Arrow."""
     what = f"{form}:{file}"
     with reading(what):

@@ -46,7 +46,7 @@ def dialect(text):
     By the separator most lines have as many values as the header. Lines that hold a title, or
     `sep=;`, stand before the header.
     """
-    found = []
+    found: list = []
     for mark in "\t;|,":
         reader = csv.reader(io.StringIO(text[:SAMPLE], newline=""), delimiter=mark)
         rows = [(reader.line_num, *row) for row in reader if row] or [(0,)]
@@ -133,12 +133,12 @@ def numbers(texts, marks=".,"):
 
 def decimal_mark(columns, otherwise="."):
     """The decimal mark, a point or a comma, that most columns of texts can only have."""
-    shown = collections.Counter()
+    shown = collections.Counter[str]()
     for values in columns.values():
         texts = [] if is_numeric(values) else [t for t in values[:300] if t.lower() not in WORDS]
         fit = [mark for mark in ".," if texts and all(map(grammar(mark)[0].fullmatch, texts))]
         shown.update(fit if len(fit) == 1 else ())
-    return otherwise if shown["."] == shown[","] else max(shown, key=shown.get)
+    return otherwise if shown["."] == shown[","] else max(shown, key=shown.__getitem__)
 
 
 def days(text, form=""):
@@ -237,7 +237,7 @@ def encode(columns, table):
     """Makes inputs [N, F] float32 of columns by name, and warnings of what is new to training."""
     decimal = decimal_mark(columns, table["decimal"])
     parts = []
-    warnings = []
+    warnings: list[str] = []
     for one in table["columns"]:
         name = one["name"]
         if one["kind"] == "drop":

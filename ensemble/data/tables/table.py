@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-import collections
-import dataclasses
-import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from ensemble.data.tables.columns import (
 )
 from ensemble.errors import InputError, aligned, listed, shown
 from ensemble.notes import note
+from ensemble.pytrees import ByName
 
 PERIODS = (365.2425, 7.0, 1.0)
 """Days of the year, of the week and the time of the day after which dates are alike."""
@@ -44,7 +45,7 @@ _LEAST = 3  # Rows of a category that has a column of its own.
 _PARTS = 7  # Of a period, in more than one of which dates must lie.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class TableForm:
     """What a run has made of each column.
 
@@ -58,10 +59,10 @@ class TableForm:
             `decimal` mark of the file, and texts that are `missing` values.
     """
 
-    content: dict[str, Any]
+    content: ByName
 
     @property
-    def _learned(self) -> list[dict[str, Any]]:
+    def _learned(self) -> list[ByName]:
         """The columns that become inputs."""
         return [one for one in self.content["columns"] if one["kind"] != "drop"]
 
@@ -174,14 +175,14 @@ def fit(columns: Columns, what: str, request: Request, decimal: str = "") -> Tab
 
 
 @np.errstate(all="ignore")  # What overflows is refused when it becomes an input.
-def _fitted(column: Column) -> dict[str, Any]:
+def _fitted(column: Column) -> ByName:
     """What becomes of one column."""
     kind = column.kind
     values = column.values
     if kind == "drop":
         return {"kind": kind, "why": column.detail}
     if kind == "category":
-        counts = collections.Counter(map(read_table.category, column.texts()))
+        counts = Counter(map(read_table.category, column.texts()))
         ranks = sorted(sorted(counts), key=counts.__getitem__, reverse=True)
         if ranks[1:]:
             least = min(_LEAST, max(1, len(values) // 10))
@@ -253,11 +254,12 @@ def source_of(given: Parts, name: str, request: Request) -> Source:
     end = 0
     for part, (_, y) in given.parts.items():
         if isinstance(y, Column):
-            y = target_values(y.without(missing), request.target or given.kind, given.kind)
+            column = replace(y.without(missing), detail=first.detail)
+            y = target_values(column, request.target or given.kind, given.kind)
         begin = end
         end += len(next(iter(frames[part].values())))
         parts[part] = Examples(np.arange(begin, end), y)  # Of the joined columns.
-    own = check_targets(dataclasses.replace(given, parts=parts), name)
+    own = check_targets(replace(given, parts=parts), name)
     by, _, title = request.split_by.partition(":")
     chosen = column_types(request.column_types or {})
     aside = {title: f"drop:config.split_by is by its {by}s"} if by else {}
@@ -276,7 +278,7 @@ def source_of(given: Parts, name: str, request: Request) -> Source:
         table=form,
         groups={split: strata.part(rows) for split, (rows, _) in splits.items() if strata},
         content={
-            split: hashlib.blake2b(digests[rows].tobytes() + y.tobytes(), digest_size=8).hexdigest()
+            split: blake2b(digests[rows].tobytes() + y.tobytes(), digest_size=8).hexdigest()
             for split, (rows, y) in splits.items()
         },
     )

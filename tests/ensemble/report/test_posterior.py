@@ -7,7 +7,7 @@ import pytest
 
 from ensemble.draws import diagnostics
 from ensemble.draws.store import LOG_DENSITY
-from ensemble.report.posterior import convergence_section
+from ensemble.methods.chain_report import convergence_section
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,8 @@ def test_class_frequencies_and_several_targets():
     (found,) = baselines(p, source, "test")
     (constant,) = found.values()
     np.testing.assert_allclose(constant.probs[0], (np.bincount(labels[:100]) + 1) / 103)
+    # Watches alone are learned: their frequency says nothing of pairs that are held out.
+    assert not baselines(p, Rows(np.zeros((320, 2), np.float32), np.ones_like(labels)), "test")
     q, targets = several()
     source = Rows(RNG.normal(size=(320, 2)), np.concatenate([targets[:120], targets]))
     assert [list(one) for one in baselines(q, source, "test")] == [

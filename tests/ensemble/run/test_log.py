@@ -8,7 +8,7 @@ import numpy as np
 from ensemble.run.log import Log
 from ensemble.storage.files import write_file
 from ensemble.storage.manifest import to_json
-from ensemble.storage.metrics_log import read_metrics
+from ensemble.storage.workdir import read_metrics
 
 
 def lines(work):

@@ -39,7 +39,7 @@ def test_a_workdir_that_is_moved_is_not_made_again(finished, blobs, tmp_path, mo
     monkeypatch.setattr(
         "ensemble.runtime.method.Report.judge", lambda *_: shutil.move(workdir, tmp_path / "moved")
     )
-    with pytest.raises(InputError, match=f"{workdir}.*; restore it "):
+    with pytest.raises(InputError, match=f"{workdir} cannot be written: .*config.json is gone"):
         ensemble.train(small_config(), data=blobs, workdir=str(workdir), show_progress=False)
     assert not workdir.exists()
 
@@ -136,13 +136,12 @@ def test_a_run_without_a_live_member_fails(blobs):
         ensemble.train(config, data=blobs)
 
 
-def test_damaged_metrics_lose_only_the_damaged_lines(finished, blobs, tmp_path, caplog):
+def test_damaged_metrics_lose_only_the_damaged_lines(finished, blobs, tmp_path):
     workdir = tmp_path / "damaged"
     shutil.copytree(finished[0], workdir)
     content = (workdir / "metrics.jsonl").read_bytes()
     (workdir / "metrics.jsonl").write_bytes(b"\xff\n" + content[: len(content) // 2])
     result = ensemble.train(small_config(num_epochs=4), data=blobs, workdir=str(workdir))
-    assert "metrics.jsonl is damaged" in caplog.text
     assert records_of(workdir)[-1]["epoch"] == 4
     assert result.report["active_members"] == [0, 1, 2, 3]
 

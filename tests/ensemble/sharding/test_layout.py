@@ -2,7 +2,7 @@ import jax
 import numpy as np
 import pytest
 
-from ensemble.sharding.layout import Layout
+from ensemble.sharding.transfer import Layout
 
 LAYOUT = Layout(("users", "bias"), num_rows=5, num_places=8)
 

@@ -217,6 +217,7 @@ LAST = (
     [
         ("remote process exited or there was a network error", True),
         (f"unhandled system error {LAST}'socketTryAccept: Accept failed: Bad file'", True),
+        (f"unhandled system error {LAST}'failed to extend /dev/shm/nccl-1 to 9 bytes'", False),
         (f"internal error {LAST}'Net : Connection closed by remote peer node2<42830>'", True),
         (f"unhandled cuda error {LAST}'Cuda failure 2 'out of memory''", False),
         ("invalid usage", False),

@@ -182,3 +182,12 @@ print(json.dumps([sum("XLAEigen" in name for name in names), jax.local_device_co
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads are listed by /proc")
 def test_jax_starts_with_so_many_threads():
     assert printed(THREADS, JAX_NUM_CPU_DEVICES="2", PJRT_NPROC="2") == [1, 1]
+
+
+@pytest.mark.parametrize("number", [0, 2000])
+def test_so_many_devices_cannot_be_chosen(monkeypatch, number):
+    config = types.SimpleNamespace(values={"jax_num_cpu_devices": number})
+    monkeypatch.setattr(startup, "jax", types.SimpleNamespace(config=config))
+    for chosen in (None, number):
+        with pytest.raises(InputError, match=f"cannot be {number} devices"):
+            startup._num_cpu_devices(chosen)

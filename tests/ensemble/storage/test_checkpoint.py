@@ -52,6 +52,28 @@ def test_read_only_leaves_a_damaged_one_where_it_is(directory):
     assert (directory / "30").exists()
 
 
+def test_a_reader_follows_a_run_that_replaces_its_checkpoints(directory, monkeypatch, caplog):
+    writer = Checkpointer(directory, keep=2)
+    reader = Checkpointer(directory)
+    newest = reader._newest
+    late = []
+
+    def newest_late():
+        found = newest()
+        if not late:
+            late.append(found)
+            for newer in (40, 50):
+                writer.save(newer, arrays(newer), {"number": newer})
+            writer.wait()
+        return found
+
+    monkeypatch.setattr(reader, "_newest", newest_late)
+    assert reader.read_latest()[1]["number"] == 50
+    assert "damaged" not in caplog.text
+    for checkpointer in (writer, reader):
+        checkpointer.close()
+
+
 def test_a_damaged_one_is_moved_aside_and_can_be_saved_again(directory):
     damage(directory, 30)
     checkpointer = Checkpointer(directory, keep=2)

@@ -8,7 +8,7 @@ import pytest
 from conftest import ROOT
 
 from ensemble import InputError
-from ensemble.storage.paths import fresh_file, user_path
+from ensemble.storage.files import fresh_file, user_path
 
 
 def test_paths_are_expanded_and_need_not_exist(tmp_path, monkeypatch):
@@ -49,7 +49,7 @@ def test_what_is_no_path_is_one_line(path, line, tmp_path, monkeypatch):
 def test_a_store_whose_package_is_missing_is_one_line():
     code = (
         "import sys; sys.modules['gcsfs'] = None\n"
-        "from ensemble.storage.paths import user_path; user_path('gs://bucket/x', '--out')"
+        "from ensemble.storage.files import user_path; user_path('gs://bucket/x', '--out')"
     )
     done = subprocess.run(  # Another test may have put a store of its own there.
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False

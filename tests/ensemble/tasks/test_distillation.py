@@ -40,9 +40,6 @@ def student(blobs_run, blobs, tmp_path_factory):
 
 @pytest.mark.check
 def test_a_student_predicts_as_its_teacher(student, blobs_run, blobs):
-    found = student[1].report["distillation"]
-    assert found["teacher"]["num_networks"] == 4
-    assert found["speedup"] > 0
     inputs = blobs["inputs"]
     difference = load(student[0])(inputs).probs - load(blobs_run)(inputs).probs
     assert np.abs(difference).mean() < 0.03
@@ -57,7 +54,6 @@ def test_a_mixture_of_numbers_is_learned(blobs, tmp_path):
     teacher = str(tmp_path / "run")
     ensemble.train(config, data, teacher, show_progress=False)
     result = ensemble.distill(teacher, None, {"num_epochs": 40}, data, show_progress=False)
-    assert "times as fast" in repr(result)
     taught = load(teacher)(inputs)
     learned = result.predictor(inputs)
     assert np.corrcoef(taught.mean, learned.mean)[0, 1] > 0.97

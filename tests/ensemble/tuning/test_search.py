@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import ensemble
+from ensemble.config import build
+from ensemble.configs import tabular
 from ensemble.selection import loss
 from ensemble.storage.predictions import read_held_out
 from ensemble.storage.workdir import Workdir
@@ -38,6 +40,14 @@ def first(number):
             sent = yield tries.send(sent)
 
     return limited
+
+
+def test_every_family_is_a_configuration():
+    tries = proposals(0, 8, {})
+    sent = None
+    for _ in range(60):
+        build(tabular.get_config(), {"method": "kfold_bagging", **tries.send(sent)})
+        sent = 1.0
 
 
 @pytest.mark.check

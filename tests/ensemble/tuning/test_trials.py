@@ -12,8 +12,7 @@ import pytest
 import ensemble
 from ensemble import InputError
 from ensemble.errors import Interrupted, TrainingError
-from ensemble.storage.trials import SEARCH, purpose_of
-from ensemble.storage.workdir import Workdir
+from ensemble.storage.workdir import SEARCH, Workdir, purpose_of
 from ensemble.tuning import trials as module
 from ensemble.tuning.search import proposals
 from ensemble.tuning.trials import open_trials, parse_seconds

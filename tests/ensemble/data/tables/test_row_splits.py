@@ -8,6 +8,7 @@ from run_parts import strata_of
 
 from ensemble.data.source import Examples, Parts, Request
 from ensemble.data.splitting import POOL, carve
+from ensemble.data.tables.table import load_table
 
 
 def rows_of(values, kind, seed=0):
@@ -41,3 +42,11 @@ def test_the_latest_rows_test_and_equal_times_are_together():
 def test_few_groups_get_one_split_each():
     groups = np.array(["a"] * 90 + ["b", "c", "d"])
     assert sorted(len(one) for one in rows_of(groups, "group").values()) == [1, 1, 1, 90]
+
+
+def test_all_files_have_the_decimal_mark_that_the_first_one_shows(tmp_path):
+    lines = [f"{k},5;1,25{k % 10}" for k in range(60)]
+    (tmp_path / "train.csv").write_text("\n".join(["x;y", *lines]))
+    (tmp_path / "test.csv").write_text("\n".join(["x;y", *(f"{k};1,125" for k in range(9))]))
+    source = load_table(f"csv:{tmp_path}", Request(target="y", kind="targets"))
+    np.testing.assert_allclose(source.targets("test"), 1.125)
