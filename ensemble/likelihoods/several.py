@@ -116,10 +116,6 @@ class SeveralLikelihood(Likelihood):
         for name in ("name", "loss", "progress", "has_density", "can_be_tempered", "tempered"):
             setattr(self, name, getattr(likelihoods[0], name))
 
-    def check_targets(self, targets: Array, split: str) -> None:  # type: ignore[override]
-        for one, own in zip(self.likelihoods, targets.T, strict=True):
-            one.check_targets(own, split)
-
     def to_dict(self) -> ByName:
         return {"targets": [one.to_dict() for one in self.likelihoods]}
 

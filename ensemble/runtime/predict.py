@@ -20,8 +20,8 @@ from ensemble.sharding.transfer import pad
 
 MAX_BATCH_SIZE = 256
 """Examples of one forward pass; fewer are padded to a power of two, so few shapes compile."""
-_MAX_VALUES = 1 << 16
-"""Numbers of a larger batch, of examples with few: each pass costs a fixed time, too."""
+_LARGE = 4096
+"""The same where there are many, each of few numbers, as a pass costs a fixed time, too."""
 
 
 class Predictions:
@@ -60,9 +60,9 @@ class Predictions:
 
     def _batches(self, sets, inputs: Inputs) -> Iterator[Arrays]:
         """Predicts a batch of inputs after the other; yields arrays [M * K, n, ...] by name."""
-        values = jax.tree.leaves(sets)[0].shape[1] * self._num_values
-        most = max(MAX_BATCH_SIZE, min(MAX_BATCH_SIZE * 16, _MAX_VALUES // values))
-        size = 1 << (min(most, len(inputs)) - 1).bit_length()
+        size = min(MAX_BATCH_SIZE, 1 << max(len(inputs) - 1, 0).bit_length())
+        if len(inputs) >= 4 * _LARGE and jax.tree.leaves(sets)[0].shape[1] * self._num_values <= 16:
+            size = _LARGE
         predicted = None
         for start in range(0, len(inputs), size):
             batch = np.asarray(inputs[start : start + size])
