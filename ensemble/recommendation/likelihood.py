@@ -30,8 +30,9 @@ from jax import Array, lax
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
+from ensemble.sharding import transfer
 from ensemble.sharding.mesh import DATA, named_sharding, platform_of, spec
-from ensemble.sharding.transfer import Layout, make_chainwise, pad, put
+from ensemble.sharding.transfer import Layout, make_chainwise, pad
 
 _ENTRIES_PER_BLOCK = {"cpu": 600_000}  # 2.4 MB.
 _ENTRIES_ON_ACCELERATORS = 2**26
@@ -98,7 +99,7 @@ def place(cells: Sequence[NDArray], reference: float, mesh: Mesh) -> Placed:
         [pad(one, layout.num_places).reshape(-1, num_rows, one.shape[1]) for one in cells],
         np.full(num_shards, reference / num_shards, np.float32),
     )
-    return Placed(*put(placed, named_sharding(mesh, "row")))
+    return Placed(*transfer.put(placed, named_sharding(mesh, "row")))
 
 
 def of_popularity(signs: NDArray) -> float:
