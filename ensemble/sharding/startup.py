@@ -9,6 +9,7 @@ import importlib.metadata
 import importlib.util
 import os
 from contextlib import suppress
+from functools import cache
 
 import jax
 from jax._src.xla_bridge import backends_are_initialized
@@ -172,9 +173,14 @@ def _set_xla_flags(chosen: dict[str, str]) -> None:
         os.environ["XLA_FLAGS"] = " ".join([flags, *wanted]).strip()
 
 
+@cache
 def _has_plug_in() -> bool:
-    """Whether JAX may load a plug-in of an accelerator, libtpu among them."""
+    """Whether JAX may load a plug-in of an accelerator, libtpu among them.
+
+    To look through what is installed takes several milliseconds.
+    """
     if jax.config.values["jax_platforms"] == "cpu":
         return False
-    has_libtpu = importlib.util.find_spec("libtpu") is not None
-    return has_libtpu or bool(importlib.metadata.entry_points(group="jax_plugins"))
+    return bool(
+        importlib.util.find_spec("libtpu") or importlib.metadata.entry_points(group="jax_plugins")
+    )
