@@ -26,6 +26,7 @@ from ensemble.network import Variables, path_name
 from ensemble.pytrees import ByName
 from ensemble.runtime.algorithm import WEIGHTS, Start
 from ensemble.runtime.loading import Saved, restore
+from ensemble.sharding.mesh import compiled_soon
 from ensemble.storage.files import user_path
 from ensemble.storage.memory import memory_bytes
 from ensemble.storage.npz import Arrays, read_arrays
@@ -61,7 +62,7 @@ def start(config: Config, task: Supervised) -> Start:
     # Members that see the same batches and draw no noise must not start alike.
     are_alike = config.shuffle == "shared" and not task.traits.is_random
     if are_alike and len(fits[body[0]]) < config.ensemble_size:
-        draw = jax.jit(lambda key: [named(task.init_variables(key))[name] for name in head])
+        draw = compiled_soon(lambda key: [named(task.init_variables(key))[name] for name in head])
         heads = [draw(random.key(seed)) for seed in (0, 1)]
         if jax.tree.all(jax.tree.map(jnp.array_equal, *heads)):
             raise InputError(

@@ -46,9 +46,8 @@ from ensemble.metrics import metrics_of
 from ensemble.network import path_name
 from ensemble.pytrees import ByName
 from ensemble.run.progress import duration
-from ensemble.runtime.algorithm import Algorithm, Between, Start, Status
+from ensemble.runtime.algorithm import Algorithm, Start, Status
 from ensemble.runtime.devices import Devices
-from ensemble.runtime.feed import Fixed
 from ensemble.runtime.method import Method
 from ensemble.runtime.programs import Members, Programs
 from ensemble.sharding import processes, signals
@@ -208,6 +207,7 @@ class Bagging(training.DescentReport):
     Attributes:
         learned: Task of the members.
         folds: Folds of the training rows.
+        output_layer: That of the network, if members can start from a linear model.
         trial: Steps in which each setting is tried, before the run; 0: one setting alone.
         num_steps: Steps of the run, in which the best setting goes on.
         weights: How much training rows count, [N].
@@ -216,6 +216,8 @@ class Bagging(training.DescentReport):
     def __init__(self, config: Config, task: Supervised):
         config = Config({**training.with_own_keys(config), "clip_norm": _MAX_NORM})
         self.can_be_linear = linear_start.suits(task)
+        # Found by calling the network: not while it is traced, nor of each task anew.
+        self.output_layer = task.output_layer if self.can_be_linear else None
         beside = (LINEAR, WIDTH) if self.can_be_linear else (WIDTH,)
         task = self.learned = replace(task, beside=beside)
         if config.num_estimators > 1:
@@ -266,10 +268,11 @@ class Bagging(training.DescentReport):
             config, task, devices, numbers, self.num_steps, self.descent, self.order
         )
 
-        def begin(now, is_linear, share):
-            variables, optimizer = base.init(now, None)
+        def begin(now, _):
+            is_linear, share = now.given or (self.can_be_linear, 1)
+            variables, optimizer = base.init(now._replace(given=None), None)
             if now.shared is not None:
-                linear = _from_linear(task, now.shared, now.number, variables)
+                linear = _from_linear(self.output_layer, now.shared, now.number, variables)
                 variables = pytrees.where(is_linear, linear, variables)
             rates = jax.tree.map(lambda leaf: leaf * jnp.float32(share), optimizer.hyperparams)
             return training.Descending(variables, optimizer._replace(hyperparams=rates))
@@ -277,17 +280,9 @@ class Bagging(training.DescentReport):
         def step(now, state, batch):
             return base.step(now._replace(step=now.step + self.trial), state, batch)
 
-        def restart(now, states, status, setting):
-            def one(number, key):
-                again = now._replace(number=number, key=key)
-                return training.judged_from(begin(again, *setting))
-
-            started = devices.map_members(one)(now.number, now.key)
-            return started, jnp.full_like(status, Status.ACTIVE)
-
         found = training.stopping_early(
             base._replace(
-                init=lambda now, _: begin(now, self.can_be_linear, 1),
+                init=begin,
                 step=step,
                 start=self.start if self.can_be_linear else None,
             ),
@@ -303,7 +298,6 @@ class Bagging(training.DescentReport):
             return found
         trials = Trials(found, devices, numbers, config.seed, found.steps_per_program)
         trials.bagging = self
-        trials.restarts = Between(lambda step: False, restart, Fixed(), of_all=True)
         return found._replace(programs=trials)
 
     def start(self) -> Start:
@@ -371,24 +365,21 @@ class Trials(Programs):
 
     Attributes:
         bagging: Settings of the members.
-        restarts: Change that begins a trial, of which the data are its setting.
     """
 
     bagging: Bagging
-    restarts: Between
 
     def start(self, found: Start) -> Members:
         """Starts the members."""
-        members, is_over = super().start(found), False
+        is_over = False
         tried: list[Members] = []
         starts = [True, False] if self.bagging.can_be_linear else [False]
         number = len(starts) + 1
         while len(tried) < number and not is_over:
             is_last = len(tried) == len(starts)
             is_linear = starts[_lowest(tried) if is_last else len(tried)]
-            setting = np.bool_(is_linear), np.float32(_LOWER if is_last else 1)
-            self.restarts.data.fixed = self.devices.put_everywhere(setting)
-            members = self.change(self.restarts, members, found.shared, 0)
+            setting = np.array([is_linear]), np.float32([_LOWER if is_last else 1])
+            members = super().start(found._replace(given=setting))
             name = f"setting {len(tried) + 1} of {number}"
             members, is_over = self._trained(members, found.shared, name)
             fetched = self.devices.fetch_members(members)
@@ -425,13 +416,13 @@ def _lowest(tried: Sequence[Members]) -> int:
     return processes.from_main(lambda: int(np.argmin(means)))
 
 
-def _from_linear(task: Supervised, shared, number: jax.Array, variables):
+def _from_linear(output_layer: ByName | None, shared, number: jax.Array, variables):
     """Variables that put out what the linear model of a member's fold does: the network's are 0."""
     linear = {
         name: jnp.broadcast_to(shared[name][number % len(shared["bias"])], leaf.shape)
         for name, leaf in variables[LINEAR].items()
     }
-    layer = [path_name(path) for path in (task.output_layer or {}).values()]
+    layer = [path_name(path) for path in (output_layer or {}).values()]
     last = {name + part for name in layer for part in ("", f"/{OWN}", f"/{SHARED}")}
     params = jax.tree.map_with_path(
         lambda path, leaf: jnp.zeros_like(leaf) if path_name(path) in last else leaf,

@@ -15,6 +15,7 @@ directions of the least curvature that is left are found by LOBPCG, and stretche
 
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -35,6 +36,7 @@ from ensemble.methods.given_weights import check_number, fitting, named, read
 from ensemble.priors import prior_of
 from ensemble.runtime.algorithm import Start
 from ensemble.sharding import processes, signals, transfer
+from ensemble.sharding.mesh import compiled_soon
 from ensemble.storage.workdir import Workdir
 from ensemble.task import LogDensity, Modelled
 from ensemble.tasks.linear_likelihood import join_bias, split_bias, with_bias
@@ -212,8 +214,12 @@ def starting_points(config: Config, task, density: LogDensity) -> Start:
     Raises:
         InputError: `config.init_from` does not suit this run, or the mass the network.
     """
-    keys = pytrees.keys_of(random.key(config.seed), jnp.arange(config.num_chains))
-    keys = jax.vmap(random.split)(keys)[:, 0]
+
+    @compiled_soon
+    def keys_of(numbers):
+        return jax.vmap(random.split)(pytrees.keys_of(random.key(config.seed), numbers))[:, 0]
+
+    keys = keys_of(np.arange(config.num_chains))
     origin = config.init_from
     whitens = config.sampler.mass_matrix == "kronecker"
     # What is refused is said before the long search.
@@ -233,15 +239,17 @@ def starting_points(config: Config, task, density: LogDensity) -> Start:
             f"config.init_from='{UNIFORM}' is for log densities. Use '{PRIOR}' or a workdir"
         )
     else:
-        params = jax.vmap(task.sample_prior)(keys)
+        params = compiled_soon(jax.vmap(task.sample_prior))(keys)
     if whitens:
         maximum = find_map(task, density)
         train = in_memory(task.dataset, "train")
         coordinates = kronecker(task, train, maximum, config.posterior_temperature)
     if origin == MAP:
-        found = jax.vmap(lambda key: pytrees.standard_normal(key, shapes))(keys)
+        found = compiled_soon(jax.vmap(lambda key: pytrees.standard_normal(key, shapes)))(keys)
+    elif whitens:
+        found = compiled_soon(jax.vmap(partial(from_params, coordinates)))(params)
     else:
-        found = jax.vmap(lambda one: from_params(coordinates, one))(params)
+        found = params
     coordinates, found = processes.tree_from_main((coordinates, found))
     return Start(coordinates, density.layout.pad(found, axis=1))
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ensemble.network import Network, Traits, Variables
 from ensemble.pytrees import ByName
+from ensemble.sharding.mesh import compiled_soon
 
 _NUM_EXAMPLES = 4
 _NUM_DRAWS = 4
@@ -64,7 +65,7 @@ class Called:
 
     def __init__(self, network: Network, input_shape: tuple[int, ...]):
         self._rng = np.random.default_rng(0)
-        self._apply = jax.jit(
+        self._apply = compiled_soon(
             lambda *args: network.apply(*args)[0].astype(jnp.float32), static_argnums=2
         )
         self.inputs = self._rng.normal(size=(_NUM_EXAMPLES, *input_shape)).astype(np.float32)

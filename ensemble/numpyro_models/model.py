@@ -46,6 +46,7 @@ from ensemble.numpyro_models.sites import (
 )
 from ensemble.pytrees import ByName, Function
 from ensemble.sharding import transfer
+from ensemble.sharding.mesh import compiled_soon
 from ensemble.sharding.transfer import Layout
 from ensemble.storage import npz
 from ensemble.storage.memory import check_memory, max_bytes
@@ -326,7 +327,7 @@ class Model(WithoutExamples):
         """Finds where chains may start; `ensemble.task.Modelled` has the arguments."""
         num_tries = _NUM_TRIES[from_prior]
 
-        @jax.jit
+        @compiled_soon
         def find(rng_keys: Array, arrays: Arrays):
             def of_chain(rng_key: Array):
                 def attempt(carry):
@@ -396,7 +397,7 @@ class Model(WithoutExamples):
 
     def _of_chains(self, function: Function, params: Arrays):
         """Computes a function of parameters [C, ...], on the host."""
-        compiled = jax.jit(jax.vmap(function, in_axes=(0, None)))
+        compiled = compiled_soon(jax.vmap(function, in_axes=(0, None)))
         return transfer.fetch(compiled(params, self.arrays))
 
     def _terms(self, params: Arrays, arrays: Arrays):

@@ -20,6 +20,7 @@ from ensemble.report.findings import Finding
 from ensemble.report.svg import Chart
 from ensemble.report.table import DIVERGENT, MODES, Section, grid
 from ensemble.sharding import transfer
+from ensemble.sharding.mesh import compiled_soon
 from ensemble.storage.workdir import Workdir
 
 _MAX_SCALARS = 1000  # Of which the table has a row.
@@ -116,7 +117,7 @@ def groups_of(model: Any, params: Arrays) -> dict[str, Arrays]:
         }
         batch_size = math.gcd(num_draws, _BATCH)  # A rest would be a second form of the function.
 
-        @jax.jit
+        @compiled_soon
         def run(flat, arrays):
             each = random.split(random.key(0), num_draws), flat
             return jax.lax.map(lambda one: function(*one, arrays), each, batch_size=batch_size)

@@ -14,7 +14,8 @@ from ensemble.network import path_name
 from ensemble.pytrees import ByName, Function
 from ensemble.runtime.algorithm import Algorithm, Between, Info, Now, Start, Status
 from ensemble.runtime.devices import Devices
-from ensemble.sharding.mesh import traced_for
+from ensemble.runtime.feed import Fixed
+from ensemble.sharding.mesh import compiled_soon, traced_for
 
 
 class Members(NamedTuple):
@@ -85,19 +86,27 @@ class Programs:
         self.num_kept = 0
         if keep is not None and (algorithm.run or keep.every < length > 1):
             self.num_kept = length // keep.every + 1
-        self.take_steps = self._compiled(self._take_steps, donate_argnums=0)
+        # Loops of samplers take their time themselves, not in libraries.
+        is_soon = not isinstance(algorithm.feed, Fixed)
+        self.take_steps = self._compiled(self._take_steps, is_soon, donate_argnums=0)
         self._change = self._compiled(self._change_members, static_argnums=0, donate_argnums=1)
         self.parameters = self._compiled(self._parameters_of)
 
-    def _compiled(self, fn: Function, **options):
-        """Compiles a function, in which networks see that it is traced for these devices."""
+    def _compiled(self, fn: Function, is_soon: bool = True, **options):
+        """Compiles a function, in which networks see that it is traced for these devices.
 
+        Args:
+            fn: Function.
+            is_soon: Whether the program is `compiled_soon`.
+            **options: Options of `jax.jit`.
+        """
         @wraps(fn)
         def traced(*args):
             with traced_for(self.devices.mesh):
                 return fn(*args)
 
-        return jax.jit(traced, **options)
+        with traced_for(self.devices.mesh):
+            return (compiled_soon if is_soon else jax.jit)(traced, **options)
 
     # What the loop calls.
 
@@ -115,14 +124,18 @@ class Programs:
             self.shapes,
         )
 
+    @cached_property
+    def _start(self) -> Function:
+        """The program that starts members."""
+        return self._compiled(self._started, out_shardings=self.devices.of_members(self.shapes))
+
     def start(self, found: Start) -> Any:
         """Starts the members."""
-        where = self.devices.of_members(self.shapes)
-        return self._compiled(self._started, out_shardings=where)(*self._arguments(found))
+        return self._start(*self._arguments(found))
 
     def _arguments(self, found: Start) -> tuple[Any, ...]:
         """The arguments of the program that starts members."""
-        given = jax.tree.map(lambda leaf: leaf[self._numbers % len(leaf)], found.given)
+        given = jax.tree.map(lambda leaf: np.asarray(leaf)[self._numbers % len(leaf)], found.given)
         numbers, given = self.devices.put_members((self._numbers, given))
         return numbers, given, found.shared, self.algorithm.feed.fixed
 

@@ -29,7 +29,7 @@ from ensemble.sharding.transfer import make_chainwise
 EXAMPLES_PER_GROUP = 2048
 """On all shards together. More share fewer zeros; fewer cost more calls."""
 _MIN_ROWS = 256  # Of a group, on one shard.
-_MIN_SHARE = 0.85  # Of the columns of a block, in each of its groups.
+_MIN_SHARE = 0.8  # Of the columns of a block, in each of its groups.
 _TAKEN = 2**30  # More than features.
 _SMALLEST_LOG = -60.0  # Against a sum of at least 1, nothing in float32.
 
