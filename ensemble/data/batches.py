@@ -1,5 +1,7 @@
 """The order of examples, and what the devices make of them: normalised, augmented."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -57,20 +59,21 @@ def epoch_batches(
 
 
 def normalise(
-    inputs: jax.typing.ArrayLike,
+    inputs: Array | NDArray,
     shift: jax.typing.ArrayLike,
     scale: jax.typing.ArrayLike,
     squash: jax.typing.ArrayLike | None = None,
-) -> Array:
-    """What networks see: z = (inputs - shift) * scale, float32, on the device.
+) -> Any:
+    """What networks see: z = (inputs - shift) * scale, float32, where the inputs are.
 
     Args:
-        inputs: `[..., H, W, C]` or `[..., F]`, uint8 or float32.
+        inputs: `[..., H, W, C]` or `[..., F]`, uint8 or float32, of JAX or NumPy.
         shift: broadcastable to an example.
         scale: broadcastable to an example.
         squash: likewise; 1 where z becomes arsinh(z), which grows as its logarithm does, else 0.
     """
-    z = (jnp.asarray(inputs, jnp.float32) - shift) * scale
+    shift, scale = np.float32(shift), np.float32(scale)
+    z = (inputs.astype(np.float32) - shift) * scale
     return z if squash is None else jnp.where(jnp.asarray(squash) > 0, jnp.arcsinh(z), z)
 
 

@@ -100,6 +100,7 @@ class Programs:
             is_soon: Whether the program is `compiled_soon`.
             **options: Options of `jax.jit`.
         """
+
         @wraps(fn)
         def traced(*args):
             with traced_for(self.devices.mesh):
