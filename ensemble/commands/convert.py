@@ -28,7 +28,7 @@ def main(call: cli.Call) -> None:
     folder = local_path(target)
     try:
         check_new(folder)  # Before the work, not after it.
-        request = Request(flags["data_dir"], size=parse_size(flags["resize"]), prepares=True)
+        request = Request(flags["data_dir"], size=parse_size(flags["resize"]))
         given = given_examples(_name(source), request)
         total = sum(len(one.targets) for one in given.parts.values())
         with (

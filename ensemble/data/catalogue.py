@@ -95,7 +95,7 @@ def load_dataset(
         InputError: if the name is unknown, or the data cannot be had or used.
     """
     size = image_form.parse_size(resize)
-    return load(name, Request(data_dir, seed, hold_out, size=size, prepares=True))
+    return load(name, Request(data_dir, seed, hold_out, size=size))
 
 
 def load(name: str, request: Request) -> Source:

@@ -151,7 +151,7 @@ def given_interactions(data: Any) -> Any:
 
 def _movielens(name: str, request: Request) -> DataFrame:
     """Ratings of the split `train`, which is the only one."""
-    prepared = open_set(name, request.data_dir, request.prepares)
+    prepared = open_set(name, request.data_dir)
     rows = (
         [getattr(fields[name], kind).value[0] for name, kind in _MOVIELENS.items()]
         for fields in prepared.examples("train", range(prepared.sizes["train"]))

@@ -83,7 +83,7 @@ def _plain(value: float) -> float:
     return int(value) if value.is_integer() and abs(value) < read_table.WHOLE else value
 
 
-Columns = Mapping[str, Column]
+Columns = dict[str, Column]
 """Columns of one length by their names."""
 
 
@@ -121,7 +121,7 @@ def check_whole(values: NDArray, what: str) -> None:
         )
 
 
-def joined(tables: Mapping[str, Columns]) -> dict[str, Column]:
+def joined(tables: Mapping[str, Columns]) -> Columns:
     """Joins tables with the columns of the first one, one below the other.
 
     Args:
@@ -156,9 +156,7 @@ def take_target(data: Any, target: str, what: str) -> tuple[Columns, Column]:
     return columns, columns.pop(target)
 
 
-def of_frame(
-    data: Any, what: str = "the table", needed: Collection[str] | None = None
-) -> dict[str, Column]:
+def of_frame(data: Any, what: str = "the table", needed: Collection[str] | None = None) -> Columns:
     """Raw columns of a data frame, or of a mapping from names to values.
 
     Args:
@@ -250,7 +248,7 @@ def digest_rows(columns: Columns) -> NDArray:
 # What a column is taken for.
 
 
-def typed(columns: Columns, chosen: Mapping[str, str]) -> dict[str, Column]:
+def typed(columns: Columns, chosen: Mapping[str, str]) -> Columns:
     """Columns as what they are taken for; what was left out, or may be wrong, is noted.
 
     Args:

@@ -128,19 +128,10 @@ class TableForm:
         """What was made of each column, a line each."""
         rows = []
         for one in self.content["columns"]:
-            kind = one["kind"]
-            if kind == "drop":
-                kind = "left out"
-                what = one["why"]
-            elif kind == "category":
-                names = [text or "(missing)" for text in one["categories"] + one["rare"]]
-                what = f"{len(names)}: {listed(names)}"
-            elif kind == "date":
-                what = f"median {np.datetime64(int(one['median'] // 1), 'D')}"
-            else:
-                what = f"mean {one['shift']:.4g}, sd {one['scale']:.4g}"
-            gaps = "; missing values are flagged" * one.get("flag", 0)
-            rows.append((one["name"], kind, what + gaps))
+            names = one.get("categories", []) + one.get("rare", [])
+            texts = listed([text or "(missing)" for text in names])
+            what = one.get("why") or (f"{len(names)}: {texts}" if names else "")
+            rows.append((one["name"], one["kind"].replace("drop", "left out"), what))
         if target := self.content["target"]:
             rows.append((target, "target", ""))
         return [shown(line) for line in aligned(rows, range(3))]
