@@ -433,9 +433,6 @@ class Evaluation:
             calibrated["nll_change"] = self.factor_gain
         if self.is_classes:
             calibrated["ece_by_chance"] = self.ece_by_chance
-        if self.test.kind in ("numbers", "counts"):
-            distance, p_value = calibration.pit_uniformity(self.test.pit(self.y))
-            calibrated |= {"pit_distance": distance, "pit_p_value": p_value}
         found = as_data(
             {
                 "num_examples": len(self.y),
