@@ -2,9 +2,11 @@
 
 import difflib
 import re
+import shutil
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict, FrozenConfigDict
@@ -451,7 +453,8 @@ def unknown_key(name: str, own: Iterable[str] = ()) -> str:
 def listing(run: Run) -> str:
     """Returns every key of a run with its value, meaning and rule; and the notes.
 
-    Keys that differ from their default are marked.
+    Keys that differ from their default are marked. Lines are as long as the terminal is wide, 100
+    characters at most.
     """
     lines = ["* differs from its default"]
     for part in run.parts:
@@ -462,7 +465,9 @@ def listing(run: Run) -> str:
             changes = "; may change when the run is resumed" * field.may_change
             lines.append(f"{mark} {name} = {shown(value)}")
             lines.append(f"      {field.meaning}; {rule_of(field)}{changes}")
-    return "\n".join([*lines, "", *run.notes])
+    width = min(shutil.get_terminal_size(fallback=(100, 0)).columns, 100)
+    wrapped = partial(textwrap.wrap, width=width, subsequent_indent="      ")
+    return "\n".join(one for line in [*lines, "", *run.notes] for one in wrapped(line) or [""])
 
 
 def shown(value: object) -> str:

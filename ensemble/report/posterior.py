@@ -25,13 +25,9 @@ def chain_findings(results: ByName) -> list[Finding]:
     Returns:
         One finding on agreement, and others on step sizes, divergences and properties.
     """
-    if "ess_bulk_min" not in results["posterior"]:
-        return []  # Walks have findings of their own.
-    return [_agreement(results), *_further(results)]
-
-
-def _agreement(results: ByName) -> Finding:
     posterior = results["posterior"]
+    if "ess_bulk_min" not in posterior:
+        return []  # Walks have findings of their own.
     rhat = posterior["rhat_max"]
     ess = posterior["ess_bulk_min"]
     who = plural(len(results["active_members"]), "chain")
@@ -46,7 +42,8 @@ def _agreement(results: ByName) -> Finding:
             level = "good"
         else:
             text = f"Its {who} {verdict}: {measured} {_advice(results, verdict)}"
-    return Finding("convergence", level, text, {"rhat": rhat, "ess_bulk": ess})
+    numbers = {"rhat": rhat, "ess_bulk": ess}
+    return [Finding("convergence", level, text, numbers), *_further(results)]
 
 
 def _advice(results: ByName, verdict: str) -> str:

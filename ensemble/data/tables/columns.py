@@ -231,7 +231,7 @@ def _of_values(values, what: str) -> Column:
         ) from None
 
 
-def digest_rows(columns: Columns) -> NDArray:
+def digest_rows(columns: Mapping[str, Column]) -> NDArray:
     """Digests uint64 [N] of rows, by `digest_examples`: equal ones are of equal rows."""
     parts = []
     for name in sorted(columns):
@@ -421,16 +421,6 @@ def read_files(name: str) -> dict[str, Columns]:
         for part in (POOL, *SPLITS)
         if part in parts
     }
-
-
-def rows_of_files(name: str) -> Columns:
-    """Reads the rows of a table's files that are to be predicted: to test, else all.
-
-    Raises:
-        InputError: as of `read_files`.
-    """
-    parts = read_files(name)
-    return next(parts[part] for part in ("test", POOL, "train") if part in parts)
 
 
 def read_if_table(paths: Sequence[str], keep: Sequence[str] = ()) -> tuple[ByName, ByName] | None:

@@ -255,7 +255,21 @@ def source_of(given: Parts, name: str, request: Request) -> Source:
     chosen = column_types(request.column_types or {})
     aside = {title: f"drop:config.split_by is by its {by}s"} if by else {}
     table = typed(columns, aside | chosen)
-    strata = _strata(by, title, (table if title in chosen else columns)[title]) if by else None
+    strata = None
+    if by:
+        column = (table if title in chosen else columns)[title]
+        values = column.texts().astype(str)
+        if by == "time":
+            found = infer(column, title)
+            if found.kind not in ("date", "number"):
+                raise InputError(
+                    f"config.split_by='time:{title}' needs dates, such as 2024-12-31, or numbers; "
+                    f"if the column holds dates, set config.column_types='{title}=date:%d/%m/%Y', "
+                    "in their form"
+                )
+            values = found.values
+        check_whole(values, f"column {title!r} of config.split_by")
+        strata = Strata(title, by, values)
     digests = digest_rows(table)
     splits, weights = carve(own, name, request, digests.__getitem__, strata)
     learned = {title: one.rows(splits["train"].inputs) for title, one in table.items()}
@@ -273,23 +287,3 @@ def source_of(given: Parts, name: str, request: Request) -> Source:
             for split, (rows, y) in splits.items()
         },
     )
-
-
-def _strata(by: str, name: str, column: Column) -> Strata:
-    """The groups or times of rows.
-
-    Raises:
-        InputError: The column has missing values, or no times.
-    """
-    values = column.texts().astype(str)
-    if by == "time":
-        found = infer(column, name)
-        if found.kind not in ("date", "number"):
-            raise InputError(
-                f"config.split_by='time:{name}' needs dates, such as 2024-12-31, or numbers; if "
-                f"the column holds dates, set config.column_types='{name}=date:%d/%m/%Y', in their "
-                "form"
-            )
-        values = found.values
-    check_whole(values, f"column {name!r} of config.split_by")
-    return Strata(name, by, values)
