@@ -87,6 +87,20 @@ def average_precision(score: NDArray, is_positive: ArrayLike) -> np.float64:
         return np.float64((np.diff(true, prepend=0.0) * true / (ends + 1.0)).sum() / true[-1])
 
 
+def fpr95(score: NDArray, is_positive: ArrayLike) -> float:
+    """False positive rate at the highest threshold with a true positive rate of 95% or more.
+
+    Hendrycks and Gimpel 2017, for out-of-distribution inputs. Both sides must have rows.
+
+    Args:
+        score: [N].
+        is_positive: [N] bool.
+    """
+    positive = np.asarray(is_positive, bool)
+    threshold = -np.quantile(-score[positive], 0.95, method="inverted_cdf")
+    return float(np.mean(score[~positive] >= threshold))
+
+
 def risk_coverage(confidence: NDArray, hit: ArrayLike) -> tuple[Floats, Floats]:
     """Share answered [N], and accuracy [N] among these, the most confident rows first."""
     _, ordered, hit = _by_confidence(confidence, hit)

@@ -15,7 +15,7 @@ from ensemble.metrics import Estimate, calibration, functions, interval, metrics
 from ensemble.metrics.abstention import COVERAGE, MAX_ERROR, Rule, are_wrong, fit_abstention
 from ensemble.metrics.interval import joint
 from ensemble.metrics.metric import Metrics
-from ensemble.metrics.ranking import auroc
+from ensemble.metrics.ranking import auroc, fpr95
 from ensemble.report import shift
 from ensemble.report.findings import Finding, as_lines, find
 from ensemble.report.table import ByName, Row, as_data, cells
@@ -402,14 +402,19 @@ class Evaluation:
     def detection(self) -> Json:
         """How well the total uncertainty tells other inputs from test examples, by their name.
 
-        Each has the `auroc`, whose intervals hold together. There are none if rows come in groups.
+        Each has the `auroc`, whose intervals hold together, and `fpr95`, the share of test examples
+        above the threshold that finds 95% of the others. There are no intervals if rows come in
+        groups.
         """
         found = {}
         for name, p in self.outside.items() if self.test.kind != "several" else ():
             both = [next(iter(one.uncertainty.values())) for one in (self.test, p)]
             ranked = np.concatenate(both), np.repeat([False, True], [*map(len, both)])
             one = _auroc(*ranked, level=joint(len(self.outside)))
-            found[name] = {"auroc": one if self.groups is None else Estimate(one.value)}
+            found[name] = {
+                "auroc": one if self.groups is None else Estimate(one.value),
+                "fpr95": fpr95(*ranked),
+            }
         return found
 
     # What is said.

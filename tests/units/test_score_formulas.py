@@ -98,6 +98,8 @@ def test_ties_are_ranked_as_scikit_learn_ranks_them():
     ):
         expected = theirs(is_one, values)
         assert ours(values, is_one).mean() == pytest.approx(expected, rel=1e-12)
+    false, true, _ = sklearn.metrics.roc_curve(is_one, values, drop_intermediate=False)
+    assert ranking.fpr95(values, is_one) == pytest.approx(false[np.argmax(true >= 0.95)])
     hit = rng.integers(2, size=80).astype(float)
     equal = np.zeros(80)
     assert ranking.aurc(equal, hit).mean() == pytest.approx(1 - hit.mean())

@@ -140,31 +140,6 @@ class TableForm:
 # Fitting.
 
 
-def _missing(request: Request) -> list[str]:
-    """Texts that stand for a missing value, as `read_table` compares them."""
-    return [one.strip().lower() for one in request.na_values or ()]
-
-
-def fit(columns: Columns, what: str, request: Request, decimal: str = "") -> TableForm:
-    """Fits how training rows become inputs.
-
-    Args:
-        columns: of the training rows, by `typed`.
-        what: the table is, for messages.
-        request: with the target's column and texts that stand for a missing value.
-        decimal: the decimal mark of the file; empty if it shows none.
-
-    Raises:
-        InputError: no column is left.
-    """
-    entries = [{"name": name, **_fitted(column)} for name, column in columns.items()]
-    if all(one["kind"] == "drop" for one in entries):
-        lines = ", ".join(f"{one['name']}: {one['why']}" for one in entries)
-        raise InputError(f"{what} has no column to learn from ({shown(lines)})")
-    also = {"missing": _missing(request), "decimal": decimal or "."}
-    return TableForm({"format": 3, "columns": entries, "target": request.target, **also})
-
-
 @np.errstate(all="ignore")  # What overflows is refused when it becomes an input.
 def _fitted(column: Column) -> ByName:
     """What becomes of one column."""
@@ -237,7 +212,8 @@ def source_of(given: Parts, name: str, request: Request) -> Source:
     Raises:
         InputError: a column cannot be learned, or there are too few rows.
     """
-    missing = _missing(request)
+    # Texts that stand for a missing value, as `read_table` compares them.
+    missing = [one.strip().lower() for one in request.na_values or ()]
     frames = {part: of_frame(inputs, name) for part, (inputs, _) in given.parts.items()}
     columns = {title: one.without(missing) for title, one in joined(frames).items()}
     first = next(iter(columns.values()))  # All columns of a file have its decimal mark.
@@ -272,8 +248,13 @@ def source_of(given: Parts, name: str, request: Request) -> Source:
         strata = Strata(title, by, values)
     digests = digest_rows(table)
     splits, weights = carve(own, name, request, digests.__getitem__, strata)
-    learned = {title: one.rows(splits["train"].inputs) for title, one in table.items()}
-    form = fit(learned, name, request, "" if first.kind else first.detail)
+    rows = splits["train"].inputs
+    entries = [{"name": title, **_fitted(one.rows(rows))} for title, one in table.items()]
+    if all(one["kind"] == "drop" for one in entries):
+        lines = ", ".join(f"{one['name']}: {one['why']}" for one in entries)
+        raise InputError(f"{name} has no column to learn from ({shown(lines)})")
+    also = {"missing": missing, "decimal": ("" if first.kind else first.detail) or "."}
+    form = TableForm({"format": 3, "columns": entries, "target": request.target, **also})
     inputs, _ = form.apply(table)
     return Source(
         name,
