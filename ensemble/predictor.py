@@ -263,36 +263,36 @@ def load(
             or does not prove the error rate.
     """
     startup.configure(num_devices)
-    rule = Rule.of(tolerance, max_error=max_error, coverage=coverage)
+    shares = {"max_error": max_error, "coverage": coverage}
+    text = " and ".join(f"{name}={one}" for name, one in shares.items() if one is not None)
+    text += "" if tolerance is None else f"@{tolerance}"
+    rule = Rule.parse(text) if text else None
     work = Workdir(workdir)
     with trusting(trust, model=model):
         found = ensemble_of(work, num_devices)
-        for line in work.read_report().get("notes", ()):
+        results = work.read_report()
+        for line in results.get("notes", ()):
             logger.warning("%s: %s", work.path, visible(line))
-        if calibrated or rule:
-            _calibrate(found, work, calibrated, rule)
-    return found
-
-
-def _calibrate(found: Ensemble, work: Workdir, has_scale: bool, rule: Rule | None) -> None:
-    """Fits `scale`, and `abstention` by a rule, on the calibration split of a finished run."""
-    path = work.predictions / "calibration.npz"
-    if not work.read_report() or not path.exists():
-        raise InputError(
-            f"{work.path} has no calibration split to fit on: its run has none, or has not finished"
-        )
-    p, y, _ = read_predictions(work, "calibration", found.likelihood)
-    if has_scale:
-        found.scale = fit_scale(p, y) if p.can_scale else None
-        if found.scale is None:
-            logger.warning(
-                "%s determines no temperature or scale: predictions stay as they are.", path
+    if calibrated or rule:
+        path = work.predictions / "calibration.npz"
+        if not results or not path.exists():
+            raise InputError(
+                f"{work.path} has no calibration split to fit on: its run has none, or has not "
+                "finished"
             )
-    if rule is not None:
-        try:
-            found.abstention = fit_abstention(rule, p.doubt(), are_wrong(p, y, rule.tolerance))
-        except ValueError as error:
-            raise InputError(f"{path} cannot abstain by {rule}: {error}") from None
+        p, y, _ = read_predictions(work, "calibration", found.likelihood)
+        if calibrated:
+            found.scale = fit_scale(p, y) if p.can_scale else None
+            if found.scale is None:
+                logger.warning(
+                    "%s determines no temperature or scale: predictions stay as they are.", path
+                )
+        if rule is not None:
+            try:
+                found.abstention = fit_abstention(rule, p.doubt(), are_wrong(p, y, rule.tolerance))
+            except ValueError as error:
+                raise InputError(f"{path} cannot abstain by {rule}: {error}") from None
+    return found
 
 
 def ensemble_of(work: Workdir, num_devices: int | None = None) -> Ensemble:

@@ -89,7 +89,13 @@ def choose(out: Workdir, runs: Sequence[EvaluatedRun], by: str) -> ByName:
         raise InputError("There are no workdirs to select from. Give some")
     for run in runs:
         _check(run, runs[0], by)
-    each = [_log_densities(run, by) for run in runs]
+    each: list[Floats] = []  # Log densities [E, N] by members; of held-out rows by the run.
+    for run in runs:
+        if by == HELD_OUT:
+            each.append(-read_held_out(run.work)[None])
+        else:
+            p, targets, _ = read_predictions(run.work, by, run.likelihood)
+            each.append(-metrics_of(p)["nll"].member_terms(p, targets))
     is_known = ~np.isnan(np.concatenate(each)).any(axis=0)
     each = [one[:, is_known] for one in each]
     whole = np.concatenate(each)
@@ -100,9 +106,12 @@ def choose(out: Workdir, runs: Sequence[EvaluatedRun], by: str) -> ByName:
         members = np.asarray(run.results["active_members"])
         # Members of a whole run have equal shares of its weight.
         weights = np.resize(share, len(members)) * (len(own) / len(members))
+        path = os.fspath(run.work.path)
+        if not (is_remote(path) or out.is_remote):  # So that both may move.
+            path = os.path.relpath(os.path.realpath(path), os.path.realpath(out.path))
         entries.append(
             {
-                "workdir": _relative(out, os.fspath(run.work.path)),
+                "workdir": path,
                 "identity": run.work.identity(),
                 "step": run.work.newest_step,
                 "members": members[weights > 0].tolist(),
@@ -131,14 +140,6 @@ def _check(run: EvaluatedRun, first: EvaluatedRun, by: str) -> None:
     remedy = f"select from runs on the data and splits of {first.work.path}"
     learned, expected = (one.description["fingerprint"] for one in (run, first))
     check_same_data(str(path), learned, expected, remedy)
-
-
-def _log_densities(run: EvaluatedRun, by: str) -> Floats:
-    """Log densities [E, N] of targets by members; of held-out rows by the run, NaN if unknown."""
-    if by == HELD_OUT:
-        return -read_held_out(run.work)[None]
-    p, targets, _ = read_predictions(run.work, by, run.likelihood)
-    return -metrics_of(p)["nll"].member_terms(p, targets)
 
 
 def select(log_densities: Floats, sizes: Sequence[int]) -> np.ndarray:
@@ -210,10 +211,3 @@ def write_chosen(out: Workdir, runs: Sequence[EvaluatedRun], content: ByName) ->
     out.manifest.write(out.report, report)
     out.write_config(Config(first.config))
     return report
-
-
-def _relative(out: Workdir, path: str) -> str:
-    """The path of a run from a workdir, so that both may move."""
-    if is_remote(path) or out.is_remote:
-        return path
-    return os.path.relpath(os.path.realpath(path), os.path.realpath(out.path))

@@ -8,17 +8,16 @@ SOURCE is an npz file, a folder of npy files, a folder of images per class, `tfd
 records. FOLDER must not be there yet.
 """
 
-import os
-
 from ensemble import cli
-from ensemble.data.catalogue import given_examples, prefix_of_path
+from ensemble.data.catalogue import given_examples
 from ensemble.data.image_form import parse_size
 from ensemble.data.own_arrays import local_path
-from ensemble.data.records import check_new, write_records
+from ensemble.data.records import INDEX, check_new, write_records
 from ensemble.data.source import Request
 from ensemble.errors import InputError
 from ensemble.run.progress import Progress, open_display
-from ensemble.storage.files import is_remote
+
+_FILES = {".npz": "npz", ".csv": "csv", ".parquet": "parquet"}
 
 
 def main(call: cli.Call) -> None:
@@ -28,7 +27,7 @@ def main(call: cli.Call) -> None:
     folder = local_path(target)
     try:
         check_new(folder)  # Before the work, not after it.
-        request = Request(flags["data_dir"], size=parse_size(flags["resize"]), prepares=True)
+        request = Request(flags["data_dir"], size=parse_size(flags["resize"]))
         given = given_examples(_name(source), request)
         total = sum(len(one.targets) for one in given.parts.values())
         with (
@@ -46,5 +45,12 @@ def main(call: cli.Call) -> None:
 
 def _name(source: str) -> str:
     """The data set that the command line names, which may be a path without a prefix."""
-    is_path = is_remote(source) or os.path.exists(local_path(source))
-    return f"{prefix_of_path(source)}:{source}" if is_path else source
+    folder = local_path(source)
+    if not folder.exists():
+        return source
+    kind = _FILES.get(folder.suffix.lower(), "folder")
+    if any(folder.glob("*inputs.npy")):
+        kind = "npy"
+    if (folder / INDEX).is_file():
+        kind = "records"
+    return f"{kind}:{source}"

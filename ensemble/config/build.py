@@ -4,7 +4,7 @@ import difflib
 import re
 import shutil
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from ml_collections import ConfigDict, FrozenConfigDict
 
 from ensemble.config import builtin, pieces
 from ensemble.config.builtin import KINDS, WITH_KEYS
-from ensemble.config.keys import Key, as_json, fields_of, read, rule_of
+from ensemble.config.keys import Keys, as_json, fields_of, read, rule_of
 from ensemble.config.pieces import is_path, named
 from ensemble.errors import InputError, in_one_line, listed, logger
 
@@ -35,7 +35,7 @@ class Part(NamedTuple):
 
     title: str
     cls: type
-    fields: Mapping[str, Key]
+    fields: Keys
 
 
 @dataclass(frozen=True)
@@ -293,11 +293,11 @@ def _parts(values: Values) -> list[Part]:
     return parts
 
 
-def _fields(parts: Iterable[Part]) -> dict[str, Key]:
+def _fields(parts: Iterable[Part]) -> Keys:
     return {name: one for part in parts for name, one in part.fields.items()}
 
 
-def fields_for(values: Values) -> dict[str, Key]:
+def fields_for(values: Values) -> Keys:
     """The keys of a run, by some or all of its values.
 
     Raises:
@@ -376,7 +376,7 @@ def differences(old: Values, new: Values) -> list[str]:
 # Values and mistakes.
 
 
-def _read(given: Values, fields: Mapping[str, Key]) -> tuple[Values, list[str]]:
+def _read(given: Values, fields: Keys) -> tuple[Values, list[str]]:
     """The value of each key, and the mistakes."""
     values = {}
     problems = []
@@ -430,7 +430,7 @@ def all_parts() -> Sequence[tuple[str, str, Part]]:
 
 
 @cache
-def all_fields() -> Mapping[str, Key]:
+def all_fields() -> Keys:
     """Every key of every built-in piece; of a key that several have, the first."""
     return _fields(part for _, _, part in reversed(all_parts()))
 

@@ -59,6 +59,10 @@ class Key:
     choices: tuple[Any, ...] = ()
 
 
+Keys = dict[str, Key]
+"""Keys by their names in the configuration."""
+
+
 def key(default: Any, meaning: str, **properties: Any) -> Any:
     """Declares a key; `properties` are those of `Key` to `block`, and `gt`, `ge`, `lt`, `le`."""
     bounds = {one: properties.pop(one) for one in _BOUNDS if one in properties}
@@ -67,7 +71,7 @@ def key(default: Any, meaning: str, **properties: Any) -> Any:
 
 
 @cache
-def fields_of(cls: type, block: str = "") -> dict[str, Key]:
+def fields_of(cls: type, block: str = "") -> Keys:
     """Keys of a class by full name; empty if it declares none.
 
     Args:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ensemble import likelihoods
@@ -27,18 +25,6 @@ if TYPE_CHECKING:
     from ensemble.data.data_forms import Given
 
 KNOWN_DATASETS = tuple(name for name in DATASETS if name != "arrays")
-_FILES = {".npz": "npz", ".csv": "csv", ".parquet": "parquet"}
-
-
-def prefix_of_path(path: str) -> str:
-    """What stands before the colon of a data set that is at a path, by what is there."""
-    from ensemble.data.records import INDEX  # Most data are no records.
-
-    folder = Path(path).expanduser()
-    if (folder / INDEX).is_file():
-        return "records"
-    is_npy = any(folder.glob("*inputs.npy"))
-    return "npy" if is_npy else _FILES.get(folder.suffix.lower(), "folder")
 
 
 def find_entry(name: str) -> DataForm | None:
@@ -95,7 +81,7 @@ def load_dataset(
         InputError: if the name is unknown, or the data cannot be had or used.
     """
     size = image_form.parse_size(resize)
-    return load(name, Request(data_dir, seed, hold_out, size=size, prepares=True))
+    return load(name, Request(data_dir, seed, hold_out, size=size))
 
 
 def load(name: str, request: Request) -> Source:
@@ -172,11 +158,6 @@ def load_test_inputs(
     size = size if entry and entry.can_resize else None
     source = load(name, Request(data_dir, hold_out=False, only_test=True, size=size))
     return source.splits["test" if "test" in source.sizes else "train"].inputs
-
-
-def sets_of_shape(shape: Sequence[int]) -> list[str]:
-    """Names of the known sets with examples of a shape (H, W, C), which need not be here."""
-    return [name for name, entry in DATASETS.items() if entry.input_shape == tuple(shape)]
 
 
 def _entry(name: str, request: Request) -> DataForm:

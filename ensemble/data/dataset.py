@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from ensemble.config.builtin import NUM_QUANTILES
 from ensemble.data.batches import normalise
-from ensemble.data.source import Examples, Parts, Request, Source
+from ensemble.data.source import Examples, Parts, Request, Source, Splits
 from ensemble.data.splitting import carve
 from ensemble.errors import InputError
 
@@ -66,7 +65,7 @@ def with_quantiles(dataset: Source) -> Source:
 
 def make_dataset(
     name: str,
-    splits: Mapping[str, Examples],
+    splits: Splits,
     class_names: tuple[str, ...],
     scale: float,
     hold_out: bool,
@@ -85,7 +84,7 @@ def make_dataset(
     return Source(name, splits, class_names, scale=np.asarray(scale, np.float32))
 
 
-def join_for_training(splits: Mapping[str, Examples]) -> dict[str, Examples]:
+def join_for_training(splits: Splits) -> Splits:
     """Joins all splits but the last one, of the test examples, for training, in order."""
     *parts, test = splits.values()
     return {"train": Examples(*map(np.concatenate, zip(*parts, strict=True))), "test": test}

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensemble.data.dataset import dataset_from_arrays, join_for_training, make_dataset
-from ensemble.data.source import Examples, Request, Source
+from ensemble.data.source import Examples, Request, Source, Splits
 from ensemble.data.splitting import stratified_split
 
 SIZES = {"train": 1_197, "validation": 150, "calibration": 150, "test": 300}
@@ -26,7 +26,7 @@ def load_digits(name: str, request: Request) -> Source:
     return make_dataset(name, split_digits(), CLASS_NAMES, 1 / 16, request.hold_out)
 
 
-def split_digits() -> dict[str, Examples]:
+def split_digits() -> Splits:
     """Splits the digits, every split with its share of every class."""
     images, labels = read_digits()
     parts = stratified_split(labels, [*SIZES.values()], SEED)

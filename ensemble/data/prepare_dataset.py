@@ -1,7 +1,6 @@
 """Prepares a set of TFDS as ArrayRecord: python -m ensemble.data.prepare_dataset mnist.
 
-This is the only place that imports TensorFlow. Training runs it as a child process when a set is
-not prepared and TensorFlow is installed; run it by hand on a machine with a network, and copy
+This is the only place that imports TensorFlow. Run it on a machine with a network, and copy
 `DATA_DIR/NAME`. A set that is there as TFRecord is converted, any other is downloaded. Needs
 `pip install -r requirements-prepare.txt`.
 """
@@ -14,8 +13,7 @@ import urllib.request
 from pathlib import Path
 
 from ensemble.data.tfds_sets import broken, data_directories, find_set, is_ready
-from ensemble.errors import InputError, in_one_line, logger
-from ensemble.storage.files import locked
+from ensemble.errors import InputError, in_one_line
 
 _CATALOG = "https://www.tensorflow.org/datasets/catalog"
 _PROBE_SECONDS = 8
@@ -24,22 +22,19 @@ _PROBE_SECONDS = 8
 def prepare(name: str, data_dir: str | None) -> Path:
     """Returns the directory of a set, which is converted or downloaded if need be.
 
-    A kill at any moment leaves nothing that is taken for a prepared set. Processes that prepare the
-    same set wait for the first one.
+    A kill at any moment leaves nothing that is taken for a prepared set.
 
     Raises:
         InputError: there is no network, or the set is damaged.
     """
     place = data_directories(data_dir)[0]
     place.mkdir(parents=True, exist_ok=True)
-    lock = place / f".prepare_{name.replace('/', '_')}.lock"
-    with locked(lock, lambda: logger.warning("another process prepares %s: waiting for it", name)):
-        directory = find_set(name, data_dir)
-        if directory is None:
-            return _download(name, place)
-        if not is_ready(directory):
-            _convert(directory)
-        return directory
+    directory = find_set(name, data_dir)
+    if directory is None:
+        return _download(name, place)
+    if not is_ready(directory):
+        _convert(directory)
+    return directory
 
 
 def _download(name: str, data_dir: Path) -> Path:

@@ -44,6 +44,10 @@ class Examples(NamedTuple):
     targets: Array
 
 
+Splits = dict[str, Examples]
+"""Examples of each split, in the order of `splitting.SPLITS`."""
+
+
 @dataclass(frozen=True, eq=False)
 class Parts:
     """Examples as they are given, before they are split.
@@ -57,7 +61,7 @@ class Parts:
         weights: [N], how much each example of the pool, or of `train`, counts; None: all the same.
     """
 
-    parts: Mapping[str, Examples]
+    parts: Splits
     is_table: bool = False
     kind: str = "labels"
     class_names: Any = None
@@ -110,7 +114,7 @@ class Source:
     """
 
     name: str
-    splits: Mapping[str, Examples]
+    splits: Splits
     class_names: tuple[str, ...] | None
     _: KW_ONLY
     shift: Any = 0.0
@@ -212,7 +216,6 @@ class Request(NamedTuple):
         na_values: of a table, texts that stand for a missing value.
         kind: `labels` or `targets`, what the likelihood takes.
         own: what the configuration of a task says of data that only it learns; None: nothing.
-        prepares: whether a TFDS set that is not prepared may be: not if a workdir names it.
     """
 
     data_dir: str | None = None
@@ -227,7 +230,6 @@ class Request(NamedTuple):
     na_values: Sequence[str] | None = None
     kind: str = "labels"
     own: Any = None
-    prepares: bool = False
 
 
 class Summary(NamedTuple):

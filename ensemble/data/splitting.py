@@ -2,11 +2,10 @@
 
 A random split of rows that come in groups, or drift over time, tests on rows that are almost known,
 and what is then said of new groups, or of the future, is too good. Equal inputs are kept in one
-split. Copies are equal in inputs and target: in the rows of a shop, inputs repeat by nature.
+split.
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from hashlib import blake2b
 from typing import Any
 
@@ -14,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensemble.data.batches import SPLIT_STREAM, seeded_generator
-from ensemble.data.source import AnyStored, Examples, Parts, Request, Stored, Strata, slices
+from ensemble.data.source import AnyStored, Examples, Parts, Request, Splits, Stored, Strata, slices
 from ensemble.errors import InputError
-from ensemble.notes import note
 
 SPLITS = ("train", "validation", "calibration", "test")
 _ALSO = {"val": "validation", "valid": "validation", "dev": "validation", "calib": "calibration"}
@@ -58,11 +56,10 @@ def carve(
     request: Request,
     digest: Callable[[Any], NDArray] = digest_examples,
     strata: Strata | None = None,
-) -> tuple[dict[str, Examples], NDArray | None]:
+) -> tuple[Splits, NDArray | None]:
     """Divides examples into splits.
 
-    Equal inputs are kept in one of the splits that are carved, unless few differ. Test examples
-    that equal a training example in inputs and target are noted.
+    Equal inputs are kept in one of the splits that are carved, unless few differ.
 
     Args:
         given: checked examples; with `strata` their inputs are numbers of rows.
@@ -82,16 +79,13 @@ def carve(
     Raises:
         InputError: there are too few examples, groups or times to carve from.
     """
-    parts = given.parts
-    digests = cache(lambda part: digest(parts[part].inputs))
+    parts = dict(given.parts)
     source = POOL if POOL in parts else "train"
-    every = slice(None)
-    places: Any = {"train": (source, every)}
-    places |= {split: (split, every) for split in SPLITS if split in parts}
+    inputs, targets = parts.pop(source)
     wanted = SPLITS[1:] if request.hold_out else SPLITS[1:2] * request.stops_early
     absent = [split for split in wanted if split not in parts]
+    rows: Any = [slice(None)]
     if absent:
-        inputs, targets = parts[source]
         size = max(1, (len(targets) + 5) // 10)
         num_train = len(targets) - size * len(absent)
         if num_train < 1:
@@ -105,23 +99,12 @@ def carve(
         else:
             labels = targets if targets.dtype.kind == "i" else np.zeros(len(targets), np.int32)
             rows = stratified_split(labels, sizes, request.seed)
-            rows = keep_together(rows, digests(source))
-        carved = zip(["train", *absent], rows, strict=True)
-        places |= {split: (source, some) for split, some in carved}
-    if not strata and "test" in places:
-        learned, test = (
-            (digests(part)[rows], parts[part].targets[rows])
-            for part, rows in (places["train"], places["test"])
-        )
-        _note_copies(learned, test, name)
-    splits = {}
-    for split in (one for one in SPLITS if one in places):
-        part, rows = places[split]
-        inputs, targets = parts[part]
-        taken: Any = inputs.part(rows) if isinstance(inputs, Stored) else inputs[rows]
-        splits[split] = Examples(taken, targets[rows])
-    weights = given.weights
-    return splits, None if weights is None else weights[places["train"][1]]
+            rows = keep_together(rows, digest(inputs))
+    for split, some in zip(["train", *absent], rows, strict=True):
+        taken: Any = inputs.part(some) if isinstance(inputs, Stored) else inputs[some]
+        parts[split] = Examples(taken, targets[some])
+    weights = None if given.weights is None else given.weights[rows[0]]
+    return {split: parts[split] for split in SPLITS if split in parts}, weights
 
 
 def stratified_split(labels: NDArray, sizes: Sequence[int], seed: int) -> list[NDArray]:
@@ -216,26 +199,3 @@ def keep_together(parts: list[NDArray], digests: NDArray) -> list[NDArray]:
     moved = [order[together == i] for i in range(len(parts))]
     is_poor = ([*map(len, moved)] < _MOST_LOST * sizes).any()
     return parts if is_poor or len(first) < _FEWEST * len(digests) else moved
-
-
-def _note_copies(train: tuple[NDArray, NDArray], test: tuple[NDArray, NDArray], name: str) -> None:
-    """Notes the share of test examples that stand in the training split, in inputs and target.
-
-    Not of data of which few examples differ: there, equal ones are other cases.
-
-    Args:
-        train: Digests [N] by `digest_examples` and targets [N] or [N, D] of the training examples.
-        test: The same of the test examples.
-        name: of the data.
-    """
-    is_few = len(np.unique(train[0])) < _FEWEST * len(train[0])
-    if is_few or not np.isin(test[0], train[0]).any():
-        return
-    learned, tested = (digests ^ digest_examples(targets) for digests, targets in (train, test))
-    if number := np.isin(tested, learned).sum():
-        size = len(test[0])
-        note(
-            f"{name}: {number} of {size} test examples ({number / size:.0%}) "
-            "stand in the training split, too, equal in inputs and target: if they are the same "
-            "cases, scores are too good, and one of the two splits should be without them."
-        )

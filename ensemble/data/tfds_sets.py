@@ -13,8 +13,6 @@ import importlib.util
 import json
 import os
 import re
-import subprocess
-import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -30,10 +28,9 @@ from ensemble.data.image_form import Size, other_size, resize_and_crop
 from ensemble.data.own_arrays import check_size, local_path
 from ensemble.data.source import Examples, Parts, Request, Source, Stored
 from ensemble.data.splitting import SPLITS
-from ensemble.errors import CorruptDataError, InputError, in_one_line, logger
+from ensemble.errors import CorruptDataError, InputError, in_one_line
 from ensemble.notes import note
 
-_PREPARE = "ensemble.data.prepare_dataset"
 _AT_ONCE = 4096  # Records.
 _FEATURES = "tensorflow_datasets.core.features."
 _HELD_OUT = {"mnist": 5_000, "fashion_mnist": 5_000, "kmnist": 5_000, "cifar10": 2_500}
@@ -108,14 +105,12 @@ def broken(directory: Path, what: str) -> CorruptDataError:
     )
 
 
-def open_set(name: str, data_dir: str | None, prepares: bool = False) -> "PreparedSet":
+def open_set(name: str, data_dir: str | None) -> "PreparedSet":
     """Opens a set.
 
     Args:
         name: as of `find_set`.
         data_dir: as of `data_directories`.
-        prepares: whether a set that is not there as ArrayRecord is prepared first, where TensorFlow
-            is installed.
 
     Raises:
         InputError: it is not there or not prepared as ArrayRecord, or as `PreparedSet`.
@@ -134,19 +129,10 @@ def open_set(name: str, data_dir: str | None, prepares: bool = False) -> "Prepar
             f"{name} has configurations, here {', '.join(found)}: choose one, such as "
             f"{name}/{found[0]}"
         )
-    if not prepares or importlib.util.find_spec("tensorflow") is None:
-        raise InputError(
-            f"{why} prepare it as ArrayRecord by `python -m {_PREPARE} {set_name} "
-            f"--data_dir={place}`, which needs requirements-prepare.txt and, for a download, a "
-            "network"
-        )
-    logger.info("%s is being prepared in %s by TensorFlow, in a child process", name, place)
-    command = [sys.executable, "-m", _PREPARE, set_name, f"--data_dir={place}"]
-    root = Path(__file__).parents[2]
-    child = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, text=True, check=False)
-    if child.returncode:
-        raise InputError(f"{name} could not be prepared: {''.join(child.stdout.splitlines()[-1:])}")
-    return open_set(name, str(place))
+    raise InputError(
+        f"{why} prepare it as ArrayRecord by `python -m ensemble.data.prepare_dataset {set_name} "
+        f"--data_dir={place}`, which needs requirements-prepare.txt and, for a download, a network"
+    )
 
 
 class PreparedSet:
@@ -319,21 +305,20 @@ def _keys_of(prepared: PreparedSet) -> tuple[str, str]:
     Raises:
         InputError: the set is not of images of 8 bits with one class label each.
     """
-    kinds = {key: type(one).__name__ for key, one in sorted(prepared.features.items())}
-    images = [key for key, kind in kinds.items() if kind == "Image"]
-    labels = [key for key, kind in kinds.items() if kind == "ClassLabel"]
+    features = sorted(prepared.features.items())
+    kinds = [(key, type(one).__name__) for key, one in features]
+    images = [key for key, one in features if getattr(one, "np_dtype", None) == np.uint8]
     pairs = [
         (image, label)
-        for image in images
-        for label in labels
-        if prepared.features[image].np_dtype == np.uint8
+        for image, kind in kinds
+        for label, other in kinds
+        if (kind, other) == ("Image", "ClassLabel") and image in images
     ]
     first, *_, last = prepared.supervised_keys or ("", "")
-    if (first, last) in pairs:
-        return first, last
-    if len(pairs) == 1:
-        return pairs[0]
-    there = ", ".join(f"{key} ({kind})" for key, kind in kinds.items())
+    chosen = [one for one in pairs if one == (first, last)] or pairs
+    if len(chosen) == 1:
+        return chosen[0]
+    there = ", ".join(f"{key} ({kind})" for key, kind in kinds)
     raise InputError(
         f"{prepared.directory} is not a set of images of 8 bits per channel with one class label "
         f"each, it holds {in_one_line(there)}; take another set, or give arrays as npz:PATH"
@@ -369,7 +354,7 @@ def given_tfds(name: str, request: Request, in_memory: bool = False) -> Parts:
     Raises:
         InputError: As `load_tfds`.
     """
-    prepared = open_set(name, request.data_dir, request.prepares)
+    prepared = open_set(name, request.data_dir)
     keys = _keys_of(prepared)
     class_names = tuple(prepared.features[keys[1]].names)
     parts = {}

@@ -64,21 +64,6 @@ class Rule(NamedTuple):
             "more than the tolerance 5 are wrong"
         )
 
-    @classmethod
-    def of(cls, tolerance: float | None, **shares: float | None) -> Rule | None:
-        """A rule by the arguments of `ensemble.load`; None if none is given.
-
-        Args:
-            tolerance: As of a rule.
-            **shares: `max_error` and `coverage`.
-
-        Raises:
-            InputError: Several rules are given, or a number is outside of its range.
-        """
-        text = " and ".join(f"{name}={one}" for name, one in shares.items() if one is not None)
-        text += "" if tolerance is None else f"@{tolerance}"
-        return cls.parse(text) if text else None
-
     def __str__(self) -> str:
         at = "" if self.tolerance is None else f"@{self.tolerance:g}"
         return f"{self.name}={self.value:g}{at}"
@@ -88,11 +73,9 @@ class Abstention(NamedTuple):
     """A fitted threshold.
 
     Attributes:
-        rule: The rule that it follows.
         threshold: A row is accepted if its doubt lies below it, 0 to 1.
     """
 
-    rule: Rule
     threshold: float
 
 
@@ -142,7 +125,7 @@ def fit_abstention(rule: Rule, doubts: ArrayLike, errors: ArrayLike) -> Abstenti
         # This share of new rows is accepted on average, at least, as conformal sets hold labels.
         count = math.ceil(rule.value * (number + 1) - 1e-9)
         return Abstention(
-            rule, ACCEPT_ALL if count > number else float(ranked[count - 1] * (1 + _MARGIN))
+            ACCEPT_ALL if count > number else float(ranked[count - 1] * (1 + _MARGIN))
         )
     needed = math.ceil(math.log(1 - LEVEL) / math.log1p(-rule.value))  # Without a single error.
     counts = -(-np.arange(1, _STEPS + 1) * number // _STEPS)
@@ -164,4 +147,4 @@ def fit_abstention(rule: Rule, doubts: ArrayLike, errors: ArrayLike) -> Abstenti
             f"or more right answers, and {number:,} calibration examples do not show it. Use a "
             f"larger {MAX_ERROR}, or hold out more"
         )
-    return Abstention(rule, best)
+    return Abstention(best)

@@ -43,11 +43,6 @@ class Estimate(NamedTuple):
     low: float | None = None
     high: float | None = None
 
-    @property
-    def is_known(self) -> bool:
-        """Whether there is an interval."""
-        return self.low is not None
-
     def above(self, bound: float = 0.0) -> bool:
         """Whether the whole interval lies above a bound."""
         return self.low is not None and self.low > bound
@@ -96,7 +91,10 @@ def interval(
         return Estimate(value)
     has_pseudo_rows = bounds is not None and weight > 0
     if has_pseudo_rows:
-        size = _design_effect(terms, value, sums, sizes)
+        # Rows that count as one independent row (Kish 1965).
+        size = sizes.mean()
+        if of_rows := np.sum((terms - value) ** 2):
+            size = np.clip(np.sum((sums - value * sizes) ** 2) / of_rows, 1, size)
         sums = np.append(sums, size * (value + weight * (np.asarray(bounds) - value)))
         sizes = np.append(sizes, [size, size])
     number = len(sums)
@@ -141,14 +139,6 @@ def has_heavy_tail(values: NDArray) -> bool:
         return False
     share = np.mean(tail * (np.arange(count, 0, -1) - 0.5) / count) / np.mean(tail)
     return bool(2 - 1 / (1 - 2 * share) >= INFINITE_VARIANCE)
-
-
-def _design_effect(terms: Floats, value: float, sums: Floats, sizes: Floats) -> float:
-    """Rows that count as one independent row (Kish 1965)."""
-    of_rows = np.sum((terms - value) ** 2)
-    if of_rows == 0:
-        return float(sizes.mean())
-    return float(np.clip(np.sum((sums - value * sizes) ** 2) / of_rows, 1, sizes.mean()))
 
 
 def _untransformed(value: float, skewness: float) -> float:

@@ -119,7 +119,14 @@ def load_interactions(name: str, request: Request) -> InteractionDataset:
     place = local_path(name.removeprefix("ratings:"))
     with reading(name):
         if name.startswith("movielens/"):
-            frame = _movielens(name, request)
+            prepared = open_set(name, request.data_dir)
+            rows = (
+                [getattr(fields[key], kind).value[0] for key, kind in _MOVIELENS.items()]
+                for fields in prepared.examples("train", range(prepared.sizes["train"]))
+            )
+            frame = DataFrame(rows, columns=[*_MOVIELENS])
+            for text in ("user_id", "movie_id", "movie_title"):
+                frame[text] = frame[text].str.decode("utf-8")
         elif place.suffix.lower() == ".parquet":
             frame = pd.read_parquet(place)
         else:
@@ -147,19 +154,6 @@ def given_interactions(data: Any) -> Any:
         )
     frame = data.to_pandas() if hasattr(data, "to_pandas") else DataFrame(data)
     return SimpleNamespace(source=lambda request: _of_frame(frame, FRAME, request))
-
-
-def _movielens(name: str, request: Request) -> DataFrame:
-    """Ratings of the split `train`, which is the only one."""
-    prepared = open_set(name, request.data_dir, request.prepares)
-    rows = (
-        [getattr(fields[name], kind).value[0] for name, kind in _MOVIELENS.items()]
-        for fields in prepared.examples("train", range(prepared.sizes["train"]))
-    )
-    frame = DataFrame(rows, columns=[*_MOVIELENS])
-    for text in ("user_id", "movie_id", "movie_title"):
-        frame[text] = frame[text].str.decode("utf-8")
-    return frame
 
 
 def _of_frame(frame: DataFrame, name: str, request: Request) -> InteractionDataset:

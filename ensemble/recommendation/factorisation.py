@@ -358,7 +358,7 @@ def create(config: Config, data: Any) -> Factorisation:
             )
     if any(one.is_over_fan_in for one in priors):
         raise InputError(f"config.prior={config.prior!r} has a fan-in; set 'normal(1)'")
-    request = Request(config.data_dir or None, config.seed, own=flat, prepares=True)
+    request = Request(config.data_dir or None, config.seed, own=flat)
     dataset: Any = load(config.dataset, request) if data is None else data.source(request)
     shape = dataset.shape
     found: Any = make_likelihood(dataset, config)

@@ -17,10 +17,10 @@ from ensemble.data.source import Request, check_same_data
 from ensemble.errors import InputError, shown
 from ensemble.priors import parse_prior, sample_prior
 from ensemble.pytrees import ByName
-from ensemble.recommendation.dataset import FRAME, RATINGS, InteractionDataset, given_interactions
+from ensemble.recommendation.dataset import FRAME, RATINGS, given_interactions
 from ensemble.recommendation.factorisation import NUM_RECOMMENDED, of_users
 from ensemble.recommendation.likelihood import USERS, outputs_of
-from ensemble.runtime.loading import Saved, restore
+from ensemble.runtime.loading import restore
 from ensemble.sharding import startup
 from ensemble.storage.workdir import Workdir
 
@@ -52,20 +52,16 @@ class ItemPrediction:
         """Rows of the table, with its columns as attributes."""
         return tuple(self.table.itertuples(index=False, name="Recommendation"))
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """A sentence if the prior answers."""
-        note = f"Nothing was learned of user {shown(self.user)}: the answer is the prior's."
-        return (note,) * len(self.from_prior)
-
     def __str__(self) -> str:
         table = (
             self.table[["title", "mean", "low", "high"]]
             .set_axis(["title", self.of, "5%", "95%"], axis=1)
             .to_string(index=False, float_format="{:.3f}".format, formatters={"title": shown})
         )
-        seen = f"User {shown(self.user)} has seen {self.num_seen:,} items."
-        return "\n".join([*self.notes, seen, "", table])
+        user = shown(self.user)
+        notes = [f"Nothing was learned of user {user}: the answer is the prior's."]
+        seen = f"User {user} has seen {self.num_seen:,} items."
+        return "\n".join([*notes * len(self.from_prior), seen, "", table])
 
     def document(self) -> ByName:
         """The same, JSON-ready."""
@@ -110,7 +106,25 @@ def recommend(
     if not isinstance(top, Integral) or top < 1:
         raise InputError(f"top={top!r} must be a positive whole number; use {NUM_RECOMMENDED}")
     restored = restore(Workdir(workdir))
-    dataset = _dataset(workdir, restored, data_dir, data)
+    config = restored.config
+    learned = restored.description
+    if config["task"] != "factorisation":
+        raise InputError(
+            f"{workdir} has learned {config['dataset']}, which is not who watched or rated what; "
+            "give the workdir of a run with config.model='matrix_factorisation'"
+        )
+    if data is None and learned["name"] == FRAME:
+        raise InputError(
+            f"{workdir} has learned a data frame, which is not kept: from Python call "
+            "ensemble.recommend(WORKDIR, USER, data=FRAME)"
+        )
+    request = Request(data_dir or config["data_dir"], config["seed"], own=flatten(config))
+    dataset: Any = (
+        load(config["dataset"], request)
+        if data is None
+        else given_interactions(data).source(request)
+    )
+    check_same_data(str(workdir), learned["fingerprint"], dataset.fingerprint, "restore the data")
     ids = dataset.user_ids
     number = ids.index(str(user)) if str(user) in ids else -1
     is_known = number in dataset.splits["train"].inputs[:, 0]
@@ -119,13 +133,13 @@ def recommend(
         draws = of_users(draws, slice(number, number + 1))
     else:
         # As many new users as draws, of whom nothing is known but the prior.
-        key = random.fold_in(random.key(restored.config["seed"]), _NEW_STREAM)
+        key = random.fold_in(random.key(config["seed"]), _NEW_STREAM)
         shapes = {one: draws[one][:, 0] for one in USERS}
-        new = sample_prior(key, parse_prior(restored.config["prior"]), shapes)
+        new = sample_prior(key, parse_prior(config["prior"]), shapes)
         draws = {**draws, **{one: new[one][:, None] for one in USERS}}
     outputs = np.asarray(jax.vmap(outputs_of)(draws)[:, 0])
     likelihood = restored.task.likelihood
-    of_ratings = restored.config["likelihood"] == RATINGS
+    of_ratings = config["likelihood"] == RATINGS
     values = scipy.special.expit(outputs)
     if of_ratings:
         values = likelihood.shift + likelihood.scale * outputs
@@ -149,31 +163,3 @@ def recommend(
         num_seen=int(seen.sum()),
         from_prior=() if is_known else ("user",),
     )
-
-
-def _dataset(workdir, restored: Saved, data_dir: str | None, data) -> InteractionDataset:
-    """The interactions that a run has learned, as they are now.
-
-    Raises:
-        InputError: The run is another one, or they are not there, or have changed.
-    """
-    config = restored.config
-    learned = restored.description
-    if config["task"] != "factorisation":
-        raise InputError(
-            f"{workdir} has learned {config['dataset']}, which is not who watched or rated what; "
-            "give the workdir of a run with config.model='matrix_factorisation'"
-        )
-    if data is None and learned["name"] == FRAME:
-        raise InputError(
-            f"{workdir} has learned a data frame, which is not kept: from Python call "
-            "ensemble.recommend(WORKDIR, USER, data=FRAME)"
-        )
-    request = Request(data_dir or config["data_dir"], config["seed"], own=flatten(config))
-    dataset: Any = (
-        load(config["dataset"], request)
-        if data is None
-        else given_interactions(data).source(request)
-    )
-    check_same_data(str(workdir), learned["fingerprint"], dataset.fingerprint, "restore the data")
-    return dataset

@@ -10,11 +10,12 @@ import numpy as np
 from etils import epath
 from etils.epath import PathLike
 
-from ensemble.config.builtin import PRIOR, STARTS, is_file
+from ensemble.config.builtin import DATASETS, PRIOR, STARTS, is_file
 from ensemble.config.pieces import path_of, trusting
-from ensemble.data.catalogue import KNOWN_DATASETS, find_entry, load_test_inputs, sets_of_shape
+from ensemble.data.catalogue import KNOWN_DATASETS, find_entry, load_test_inputs
 from ensemble.data.image_form import parse_size
-from ensemble.data.tables.columns import rows_of_files
+from ensemble.data.splitting import POOL
+from ensemble.data.tables.columns import read_files
 from ensemble.draws.store import Draws
 from ensemble.errors import InputError, in_one_line, logger, plural
 from ensemble.metrics import requested
@@ -25,7 +26,6 @@ from ensemble.report.evaluated_run import EvaluatedRun
 from ensemble.report.evaluation import VERSION, Evaluation
 from ensemble.report.findings import Finding
 from ensemble.report.shift import BOX, CONSTANT, MADE, OUTSIDE, SHIFT, UNIFORM
-from ensemble.report.svg import Charts
 from ensemble.report.table import ByName
 from ensemble.run.progress import Progress, open_display
 from ensemble.storage.files import write_file
@@ -96,6 +96,12 @@ def evaluate(
         held = run.predicted("calibration")
         strata = source and source.strata("test")
         about = _about(run)
+        traces = []
+        if posterior := run.results.get("posterior"):
+            scalars = Draws(run.work.draws).scalars()
+            for one in [*scalars.values()][:1]:
+                first = one.shape[1] - posterior["num_samples"]
+                traces = charts.traces(scalars, first, *posterior["monte_carlo"])
         try:
             directory.mkdir(parents=True, exist_ok=True)
             shifted, outside = _predict(run, inputs, directory / "predictions", show_progress)
@@ -109,7 +115,7 @@ def evaluate(
                 groups=strata and strata.groups,
                 others=others,
                 draw=run.results.get("single_draw", {}).get("test", {}),
-                traces=_traces(run),
+                traces=traces,
                 about=about,
                 source=source,
                 records=read_metrics(run.work.metrics),
@@ -181,8 +187,11 @@ def _inputs(run: EvaluatedRun, names) -> Json:
     source = run.dataset
     is_asked = names is not None
     if source and not is_asked:
-        known = sets_of_shape(source.input_shape)
-        others = [name for name in known if name != source.name.removeprefix("tfds:")]
+        others = [
+            name
+            for name, entry in DATASETS.items()
+            if entry.input_shape == source.input_shape and name != source.name.removeprefix("tfds:")
+        ]
         names = [*([SHIFT] if source.has_pictures else []), *others, UNIFORM, CONSTANT]
         if shift.is_table(source) and run.test.predictive.kind != "classes":
             names = [SHIFT, *others, BOX, OUTSIDE]
@@ -220,7 +229,9 @@ def _of_set(run: EvaluatedRun, name: str) -> Json:
         raise InputError(
             f"{flag} is a table, and {run.work.path} has learned none: give inputs as npz:PATH"
         )
-    return {name: source.table.encode(rows_of_files(name))}
+    parts = read_files(name)  # Rows to test, else all.
+    rows = next(parts[part] for part in ("test", POOL, "train") if part in parts)
+    return {name: source.table.encode(rows)}
 
 
 def _predict(run: EvaluatedRun, inputs: ByName, directory: epath.Path, show_progress: bool):
@@ -264,16 +275,6 @@ def _predict(run: EvaluatedRun, inputs: ByName, directory: epath.Path, show_prog
 
 
 # What is known of the run.
-
-
-def _traces(run: EvaluatedRun) -> Charts:
-    """Traces of chains, and of the scores of single draws."""
-    posterior = run.results.get("posterior", {})
-    scalars = Draws(run.work.draws).scalars() if posterior else {}
-    for one in [*scalars.values()][:1]:
-        first = one.shape[1] - posterior["num_samples"]
-        return charts.traces(scalars, first, *posterior["monte_carlo"])
-    return []
 
 
 def _about(run: EvaluatedRun) -> Json:

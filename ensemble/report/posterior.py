@@ -14,8 +14,6 @@ from ensemble.report.findings import Finding
 from ensemble.report.table import DIVERGENT, MODES, SLOW, ByName, sections_of
 
 _IDLE = 0.05  # Acceptance rate of a chain that hardly moves.
-_TOO_LONG = 1.0
-"""Nats^2 per step and parameter of a fixed step size, above which networks predict worse."""
 
 
 def chain_findings(results: ByName) -> list[Finding]:
@@ -27,13 +25,9 @@ def chain_findings(results: ByName) -> list[Finding]:
     Returns:
         One finding on agreement, and others on step sizes, divergences and properties.
     """
-    if "ess_bulk_min" not in results["posterior"]:
-        return []  # Walks have findings of their own.
-    return [_agreement(results), *_further(results)]
-
-
-def _agreement(results: ByName) -> Finding:
     posterior = results["posterior"]
+    if "ess_bulk_min" not in posterior:
+        return []  # Walks have findings of their own.
     rhat = posterior["rhat_max"]
     ess = posterior["ess_bulk_min"]
     who = plural(len(results["active_members"]), "chain")
@@ -48,7 +42,8 @@ def _agreement(results: ByName) -> Finding:
             level = "good"
         else:
             text = f"Its {who} {verdict}: {measured} {_advice(results, verdict)}"
-    return Finding("convergence", level, text, {"rhat": rhat, "ess_bulk": ess})
+    numbers = {"rhat": rhat, "ess_bulk": ess}
+    return [Finding("convergence", level, text, numbers), *_further(results)]
 
 
 def _advice(results: ByName, verdict: str) -> str:
@@ -58,8 +53,6 @@ def _advice(results: ByName, verdict: str) -> str:
     if idle := [str(k) for k, rate in rates if rate < _IDLE]:
         remedy = "raise config.sampler.num_warmup, or set config.init_from"
         return f"Chains {', '.join(idle)} hardly moved: {remedy}."
-    if _is_too_long(results):
-        return "The step size is too long, see below."
     if modes := posterior.get("modes"):
         remedy = _own(results, MODES) or "Use them as an ensemble, without intervals."
         if "ladder" in results:
@@ -77,28 +70,15 @@ def _own(results: ByName, fault: str) -> str:
     return "".join(section.remedy(results, fault) for section in sections_of(results))
 
 
-def _is_too_long(results: ByName) -> bool:
-    """Whether a step size that nothing tunes is too long."""
-    posterior = results["posterior"]
-    if not results["config"].get("sampler") or posterior.get("num_warmup", 1) > 0:
-        return False
-    variance = posterior.get("energy_variance") or 0
-    return bool(posterior["divergences"]) or not variance <= _TOO_LONG
-
-
 def _further(results: ByName) -> Iterator[Finding]:
-    """Step sizes that are too long, or divergences; the error of predictions, and bias."""
+    """Divergences; the error of predictions, and bias."""
     posterior = results["posterior"]
     number = posterior.get("divergences")
-    if _is_too_long(results):
-        size = results["config"]["sampler"]["step_size"]
-        text = (
-            "The step size is too long, and num_warmup=0 tunes none: lower "
-            f"config.sampler.step_size={size:g} in a new workdir."
-        )
-        yield Finding("step_too_long", "warning", text, {"step_size": size})
-    elif number:
-        remedy = _own(results, DIVERGENT) or "Raise config.sampler.target_accept to 0.95."
+    if number:
+        usual = "Raise config.sampler.target_accept to 0.95."
+        if not posterior.get("num_warmup", 1):
+            usual = "Lower config.sampler.step_size in a new workdir."
+        remedy = _own(results, DIVERGENT) or usual
         if "energy_variance" in posterior:  # Every step is accepted, whatever is asked for.
             remedy = "Compare with method='adjusted_mclmc'."
         text = f"{plural(number, 'draw')} diverged where the posterior is narrow. {remedy}"

@@ -72,7 +72,13 @@ def made_inputs(source: Source, name: str) -> ByName:
         kinds = IMAGES
         shifted = partial(shifted_images, source.splits["test"].inputs, ends)
     elif name in MADE and is_table(source):
-        columns = columns_of(source)
+        column = np.arange(*source.input_shape)
+        is_number = np.ones(source.input_shape, bool)
+        if source.table is not None:
+            column, is_number = map(np.array, zip(*source.table.features, strict=True))
+        rows = in_memory(source, "train").inputs.astype(np.float64)
+        moments = (rows.mean(axis=0), rows.std(axis=0), rows.min(axis=0), rows.max(axis=0))
+        columns = Columns(column, is_number, *moments)
         ends = (columns.low, columns.high)
         kinds = TABLES
         shifted = partial(shifted_rows, in_memory(source, "test").inputs, columns)
@@ -172,18 +178,6 @@ class Columns(NamedTuple):
     deviation: NDArray
     low: NDArray
     high: NDArray
-
-
-def columns_of(source: Source) -> Columns:
-    """Reads the training rows of a table."""
-    number = source.input_shape[0]
-    column = np.arange(number)
-    is_number = np.ones(number, bool)
-    if source.table is not None:
-        column, is_number = map(np.array, zip(*source.table.features, strict=True))
-    rows = in_memory(source, "train").inputs.astype(np.float64)
-    moments = (rows.mean(axis=0), rows.std(axis=0), rows.min(axis=0), rows.max(axis=0))
-    return Columns(column, is_number, *moments)
 
 
 def shifted_rows(rows: NDArray, columns: Columns, kind: str, severity: int) -> Iterator[NDArray]:

@@ -60,7 +60,7 @@ def _symbols(text: str) -> str:
 
 def parts(found: Estimate, show: Any) -> tuple[str, str]:
     """Texts of a number and of its interval, which may be unknown."""
-    ends = f"{show(found.low)} to {show(found.high)}" if found.is_known else ""
+    ends = f"{show(found.low)} to {show(found.high)}" if found.low is not None else ""
     return show(found.value), ends
 
 

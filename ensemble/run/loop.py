@@ -165,7 +165,14 @@ def opened(config: Config, workdir: str | None, show_progress: bool) -> Iterator
         stop = stack.enter_context(stop_signals())
         processes.from_main(open_workdir)
         if workdir is not None and processes.count() > 1:
-            _check_is_shared(work)
+            # Refuses a workdir that is another folder in another process, in all of them.
+            path = work.path / processes.from_main(lambda: f".seen_by_all_{secrets.token_hex(8)}")
+            processes.from_main(path.touch)
+            try:
+                processes.check_same(f"files of --workdir={work.path}", path.exists())
+            finally:
+                if processes.is_main():
+                    path.unlink()
         stack.enter_context(collected())
         display = stack.enter_context(open_display(show_progress and processes.is_main()))
         try:
@@ -178,19 +185,3 @@ def opened(config: Config, workdir: str | None, show_progress: bool) -> Iterator
             if os.path.isabs(where) and not where.startswith(os.fspath(work.path)):
                 raise InputError(f"{shown(where)} cannot be used: {error.strerror}") from error
             raise cannot_write(work.path, str(error)) from error
-
-
-def _check_is_shared(work: Workdir) -> None:
-    """Refuses a workdir that is another folder in another process.
-
-    Raises:
-        InputError: It is; in all processes.
-    """
-
-    path = work.path / processes.from_main(lambda: f".seen_by_all_{secrets.token_hex(8)}")
-    processes.from_main(path.touch)
-    try:
-        processes.check_same(f"files of --workdir={work.path}", path.exists())
-    finally:
-        if processes.is_main():
-            path.unlink()

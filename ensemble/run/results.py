@@ -8,7 +8,6 @@ import numpy as np
 
 from ensemble import pytrees
 from ensemble.config import FORMAT
-from ensemble.fitted import Fitted
 from ensemble.notes import conclude, said
 from ensemble.predictor import Ensemble
 from ensemble.report import charts, plots
@@ -106,13 +105,17 @@ def result_of(run: Run) -> TrainResult:
             each = [{"name": name, **one.scores()} for name, one in e.targets.items()]
             content.setdefault("targets", {})[split] = each
         content = {**found, **content}
-    fitted = None if task.dataset is None else _fitted(run)
+    arrays = {}  # As of a checkpoint.
+    if task.dataset is not None and run.has_parameters():
+        arrays[PARAMETERS] = run.devices.fetch_members(run.loop.parameters())
     result = TrainResult({}, None)
     if processes.is_main():
         findings = training_findings(content, evaluation, report.remedy)
         predictor = None
-        if fitted is not None:
-            parts = [(task, fitted)]
+        if task.dataset is not None:
+            about = config.to_dict(), task.describe()
+            saved = Saved(work, *about, arrays, run.counters(), run.live, run.draws)
+            parts = [(task, saved.fitted)]
             predictor = Ensemble(parts, run.live, config.num_devices, identity=work.identity())
         conclude(one.text for one in findings if one.level == "warning")
         content["findings"] = [one._asdict() for one in findings]
@@ -122,33 +125,16 @@ def result_of(run: Run) -> TrainResult:
     if run.where.keep:
         report.write(run)
         if processes.is_main():
-            _write(run, content, predictions, evaluation)
+            if task.dataset is not None:
+                for name, one in predictions.items():
+                    targets = task.dataset.targets(name)
+                    write_predictions(work, name, one, targets, run.live)
+                metrics = {} if evaluation is None else evaluation.main
+                panels = {"training": charts.learning_curves(read_metrics(work.metrics), metrics)}
+                if evaluation is not None:
+                    panels |= plots.figures(evaluation)
+                plots.write(work.plots, panels)
+            work.manifest.write(work.report, content)  # It says that all is there.
     result.data = report.data()
     processes.wait_for_all("written")
     return result
-
-
-def _fitted(run: Run) -> Fitted | None:
-    """What the live members predict with, as of a checkpoint; only the main process's."""
-    arrays = {}
-    if run.has_parameters():
-        arrays[PARAMETERS] = run.devices.fetch_members(run.loop.parameters())
-    if not processes.is_main():
-        return None
-    work, config, description = run.where.work, run.config.to_dict(), run.task.describe()
-    return Saved(work, config, description, arrays, run.counters(), run.live, run.draws).fitted
-
-
-def _write(run: Run, content, predictions, evaluation: Evaluation | None) -> None:
-    """Writes predictions, plots and, last, the results that say that all is there."""
-    work = run.where.work
-    if run.task.dataset is not None:
-        for name, one in predictions.items():
-            targets = run.task.dataset.targets(name)
-            write_predictions(work, name, one, targets, content["active_members"])
-        shown = {} if evaluation is None else evaluation.main
-        found = {"training": charts.learning_curves(read_metrics(work.metrics), shown)}
-        if evaluation is not None:
-            found |= plots.figures(evaluation)
-        plots.write(work.plots, found)
-    work.manifest.write(work.report, content)

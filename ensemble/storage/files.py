@@ -128,15 +128,17 @@ def flush(folder: PathLike) -> None:
 
 
 @contextmanager
-def locked(path: PathLike, in_use: Callable[[], None]) -> Iterator[bool]:
+def locked(path: PathLike) -> Iterator[bool]:
     """Holds a lock that the kernel releases when this process dies.
 
     Args:
         path: File that is locked, not by a link; its content stays as it is.
-        in_use: Called if another process holds the lock, before this one waits for it.
 
     Yields:
         Whether the disk can lock.
+
+    Raises:
+        BlockingIOError: Another process holds the lock.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
     with os.fdopen(os.open(path, flags, 0o666), "r+") as file:
@@ -144,8 +146,7 @@ def locked(path: PathLike, in_use: Callable[[], None]) -> Iterator[bool]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            in_use()
-            fcntl.flock(file, fcntl.LOCK_EX)
+            raise
         except OSError:
             can_lock = False
         yield can_lock

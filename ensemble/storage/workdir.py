@@ -8,7 +8,7 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from etils.epath import Path, PathLike
 
@@ -80,21 +80,20 @@ class Workdir:
         with ExitStack() as stack:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
-                lock = locked(self.path / ".lock", self._in_use)
+                lock = locked(self.path / ".lock")
                 if not self.is_remote and stack.enter_context(lock):
                     self._remove_unfinished()
                 write_file(self.path / ".writable", "Can a file be written?")
                 # A store may have heeded a removal that seemed to fail, and is then asked again.
                 (self.path / ".writable").unlink(missing_ok=True)
+            except BlockingIOError:
+                raise InputError(
+                    f"--workdir={self.path} is in use by another run; wait for its end or choose "
+                    "another directory"
+                ) from None
             except OSError as error:
                 raise cannot_write(self.path, error.strerror or str(error)) from None
             yield
-
-    def _in_use(self) -> NoReturn:
-        raise InputError(
-            f"--workdir={self.path} is in use by another run; wait for its end or choose another "
-            "directory"
-        )
 
     def _remove_unfinished(self) -> None:
         """Removes files and checkpoints whose writing a kill interrupted.

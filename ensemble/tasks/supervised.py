@@ -428,7 +428,7 @@ def load_source(config: Config, data: "Given | None") -> Source:
     Raises:
         InputError: the data cannot be had, or not every network can learn them.
     """
-    request = request_of(config, config.data_dir or None)._replace(prepares=True)
+    request = request_of(config, config.data_dir or None)
     dataset = load(config.dataset, request) if data is None else data.source(request)
     if dataset.table is not None:
         lines = [f"What was made of the columns of {shown(dataset.name)}:", *dataset.table.lines()]

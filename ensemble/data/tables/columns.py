@@ -83,7 +83,7 @@ def _plain(value: float) -> float:
     return int(value) if value.is_integer() and abs(value) < read_table.WHOLE else value
 
 
-Columns = Mapping[str, Column]
+Columns = dict[str, Column]
 """Columns of one length by their names."""
 
 
@@ -121,7 +121,7 @@ def check_whole(values: NDArray, what: str) -> None:
         )
 
 
-def joined(tables: Mapping[str, Columns]) -> dict[str, Column]:
+def joined(tables: Mapping[str, Columns]) -> Columns:
     """Joins tables with the columns of the first one, one below the other.
 
     Args:
@@ -156,9 +156,7 @@ def take_target(data: Any, target: str, what: str) -> tuple[Columns, Column]:
     return columns, columns.pop(target)
 
 
-def of_frame(
-    data: Any, what: str = "the table", needed: Collection[str] | None = None
-) -> dict[str, Column]:
+def of_frame(data: Any, what: str = "the table", needed: Collection[str] | None = None) -> Columns:
     """Raw columns of a data frame, or of a mapping from names to values.
 
     Args:
@@ -233,7 +231,7 @@ def _of_values(values, what: str) -> Column:
         ) from None
 
 
-def digest_rows(columns: Columns) -> NDArray:
+def digest_rows(columns: Mapping[str, Column]) -> NDArray:
     """Digests uint64 [N] of rows, by `digest_examples`: equal ones are of equal rows."""
     parts = []
     for name in sorted(columns):
@@ -250,7 +248,7 @@ def digest_rows(columns: Columns) -> NDArray:
 # What a column is taken for.
 
 
-def typed(columns: Columns, chosen: Mapping[str, str]) -> dict[str, Column]:
+def typed(columns: Columns, chosen: Mapping[str, str]) -> Columns:
     """Columns as what they are taken for; what was left out, or may be wrong, is noted.
 
     Args:
@@ -423,16 +421,6 @@ def read_files(name: str) -> dict[str, Columns]:
         for part in (POOL, *SPLITS)
         if part in parts
     }
-
-
-def rows_of_files(name: str) -> Columns:
-    """Reads the rows of a table's files that are to be predicted: to test, else all.
-
-    Raises:
-        InputError: as of `read_files`.
-    """
-    parts = read_files(name)
-    return next(parts[part] for part in ("test", POOL, "train") if part in parts)
 
 
 def read_if_table(paths: Sequence[str], keep: Sequence[str] = ()) -> tuple[ByName, ByName] | None:

@@ -128,50 +128,16 @@ class TableForm:
         """What was made of each column, a line each."""
         rows = []
         for one in self.content["columns"]:
-            kind = one["kind"]
-            if kind == "drop":
-                kind = "left out"
-                what = one["why"]
-            elif kind == "category":
-                names = [text or "(missing)" for text in one["categories"] + one["rare"]]
-                what = f"{len(names)}: {listed(names)}"
-            elif kind == "date":
-                what = f"median {np.datetime64(int(one['median'] // 1), 'D')}"
-            else:
-                what = f"mean {one['shift']:.4g}, sd {one['scale']:.4g}"
-            gaps = "; missing values are flagged" * one.get("flag", 0)
-            rows.append((one["name"], kind, what + gaps))
+            names = one.get("categories", []) + one.get("rare", [])
+            texts = listed([text or "(missing)" for text in names])
+            what = one.get("why") or (f"{len(names)}: {texts}" if names else "")
+            rows.append((one["name"], one["kind"].replace("drop", "left out"), what))
         if target := self.content["target"]:
             rows.append((target, "target", ""))
         return [shown(line) for line in aligned(rows, range(3))]
 
 
 # Fitting.
-
-
-def _missing(request: Request) -> list[str]:
-    """Texts that stand for a missing value, as `read_table` compares them."""
-    return [one.strip().lower() for one in request.na_values or ()]
-
-
-def fit(columns: Columns, what: str, request: Request, decimal: str = "") -> TableForm:
-    """Fits how training rows become inputs.
-
-    Args:
-        columns: of the training rows, by `typed`.
-        what: the table is, for messages.
-        request: with the target's column and texts that stand for a missing value.
-        decimal: the decimal mark of the file; empty if it shows none.
-
-    Raises:
-        InputError: no column is left.
-    """
-    entries = [{"name": name, **_fitted(column)} for name, column in columns.items()]
-    if all(one["kind"] == "drop" for one in entries):
-        lines = ", ".join(f"{one['name']}: {one['why']}" for one in entries)
-        raise InputError(f"{what} has no column to learn from ({shown(lines)})")
-    also = {"missing": _missing(request), "decimal": decimal or "."}
-    return TableForm({"format": 3, "columns": entries, "target": request.target, **also})
 
 
 @np.errstate(all="ignore")  # What overflows is refused when it becomes an input.
@@ -246,7 +212,8 @@ def source_of(given: Parts, name: str, request: Request) -> Source:
     Raises:
         InputError: a column cannot be learned, or there are too few rows.
     """
-    missing = _missing(request)
+    # Texts that stand for a missing value, as `read_table` compares them.
+    missing = [one.strip().lower() for one in request.na_values or ()]
     frames = {part: of_frame(inputs, name) for part, (inputs, _) in given.parts.items()}
     columns = {title: one.without(missing) for title, one in joined(frames).items()}
     first = next(iter(columns.values()))  # All columns of a file have its decimal mark.
@@ -264,11 +231,30 @@ def source_of(given: Parts, name: str, request: Request) -> Source:
     chosen = column_types(request.column_types or {})
     aside = {title: f"drop:config.split_by is by its {by}s"} if by else {}
     table = typed(columns, aside | chosen)
-    strata = _strata(by, title, (table if title in chosen else columns)[title]) if by else None
+    strata = None
+    if by:
+        column = (table if title in chosen else columns)[title]
+        values = column.texts().astype(str)
+        if by == "time":
+            found = infer(column, title)
+            if found.kind not in ("date", "number"):
+                raise InputError(
+                    f"config.split_by='time:{title}' needs dates, such as 2024-12-31, or numbers; "
+                    f"if the column holds dates, set config.column_types='{title}=date:%d/%m/%Y', "
+                    "in their form"
+                )
+            values = found.values
+        check_whole(values, f"column {title!r} of config.split_by")
+        strata = Strata(title, by, values)
     digests = digest_rows(table)
     splits, weights = carve(own, name, request, digests.__getitem__, strata)
-    learned = {title: one.rows(splits["train"].inputs) for title, one in table.items()}
-    form = fit(learned, name, request, "" if first.kind else first.detail)
+    rows = splits["train"].inputs
+    entries = [{"name": title, **_fitted(one.rows(rows))} for title, one in table.items()]
+    if all(one["kind"] == "drop" for one in entries):
+        lines = ", ".join(f"{one['name']}: {one['why']}" for one in entries)
+        raise InputError(f"{name} has no column to learn from ({shown(lines)})")
+    also = {"missing": missing, "decimal": ("" if first.kind else first.detail) or "."}
+    form = TableForm({"format": 3, "columns": entries, "target": request.target, **also})
     inputs, _ = form.apply(table)
     return Source(
         name,
@@ -282,23 +268,3 @@ def source_of(given: Parts, name: str, request: Request) -> Source:
             for split, (rows, y) in splits.items()
         },
     )
-
-
-def _strata(by: str, name: str, column: Column) -> Strata:
-    """The groups or times of rows.
-
-    Raises:
-        InputError: The column has missing values, or no times.
-    """
-    values = column.texts().astype(str)
-    if by == "time":
-        found = infer(column, name)
-        if found.kind not in ("date", "number"):
-            raise InputError(
-                f"config.split_by='time:{name}' needs dates, such as 2024-12-31, or numbers; if "
-                f"the column holds dates, set config.column_types='{name}=date:%d/%m/%Y', in their "
-                "form"
-            )
-        values = found.values
-    check_whole(values, f"column {name!r} of config.split_by")
-    return Strata(name, by, values)

@@ -125,8 +125,8 @@ def test_groups_leave_no_interval_where_theirs_are_not_known():
     rows = np.arange(len(y)) % 50
     outside = {"wrong": Classes({"log_probs": p.arrays["log_probs"][:, ::-1]})}
     e = Evaluation(p, y, calibration=(p, y), outside=outside)
-    assert e.factor_gain.is_known
-    assert e.detection["wrong"]["auroc"].is_known
+    assert e.factor_gain.low is not None
+    assert e.detection["wrong"]["auroc"].low is not None
     grouped = Evaluation(p, y, calibration=(p, y), outside=outside, groups=rows)
     assert grouped.factor_gain is None
     assert grouped.detection["wrong"]["auroc"] == (e.detection["wrong"]["auroc"].value, None, None)

@@ -7,8 +7,9 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from ensemble import InputError
-from ensemble.data.source import Request
-from ensemble.data.tables import columns, read_table, table
+from ensemble.data.source import Examples, Parts, Request
+from ensemble.data.splitting import POOL
+from ensemble.data.tables import read_table, table
 
 
 def make_frame(num_rows: int = 60) -> pd.DataFrame:
@@ -31,7 +32,8 @@ def make_frame(num_rows: int = 60) -> pd.DataFrame:
 
 
 def fit(frame: pd.DataFrame) -> table.TableForm:
-    return table.fit(columns.typed(columns.of_frame(frame), {}), "it", Request())
+    given = Parts({POOL: Examples(frame, np.arange(len(frame)) % 2)}, is_table=True)
+    return table.source_of(given, "it", Request(hold_out=False)).table
 
 
 def test_numpy_makes_what_scikit_learn_would():
