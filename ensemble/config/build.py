@@ -155,27 +155,20 @@ def build(config: Any, overrides: Values | None = None, *, is_stored: bool = Fal
         notes.insert(0, f"Dropped keys that this run does not use: {', '.join(dropped)}.")
     run = Run({name: as_json(one) for name, one in values.items()}, parts, notes)
     problems += [_misplaced(name, given[name], run) for name in given if name not in values]
-    refuse(problems or _broken_rules(run))
-    return run
-
-
-def _broken_rules(run: Run) -> list[str]:
-    """Lines on values that cannot be used together."""
-    task = run.values["task"]
-    lines = []
-    if task in builtin.TASKS.names and task not in trait("method", run.config.method, "tasks"):
+    refuse(problems)
+    # What cannot be used together.
+    config, task = run.config, run.values["task"]
+    if task in builtin.TASKS.names and task not in trait("method", config.method, "tasks"):
         able = [one for one in builtin.METHODS.names if task in trait("method", one, "tasks")]
-        lines.append(
-            f"config.method={run.config.method!r} must be {listed(able, separator=' or ')} for "
+        problems.append(
+            f"config.method={config.method!r} must be {listed(able, separator=' or ')} for "
             f"config.task={task!r}"
         )
-    rules = [
-        rule
-        for part in run.parts
-        for cls in part.cls.__mro__
-        for rule in vars(cls).get("config_rules", ())
-    ]
-    return lines + [line.format(run.config) for is_broken, line in rules if is_broken(run.config)]
+    for cls in (cls for part in parts for cls in part.cls.__mro__):
+        rules = vars(cls).get("config_rules", ())
+        problems += [line.format(config) for is_broken, line in rules if is_broken(config)]
+    refuse(problems)
+    return run
 
 
 def checked(config: Any, overrides: Values | None = None) -> FrozenConfigDict:

@@ -2,7 +2,7 @@
 
 A random split of rows that come in groups, or drift over time, tests on rows that are almost known,
 and what is then said of new groups, or of the future, is too good. Equal inputs are kept in one
-split.
+split. Copies are equal in inputs and target: in the rows of a shop, inputs repeat by nature.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from ensemble.data.batches import SPLIT_STREAM, seeded_generator
 from ensemble.data.source import AnyStored, Examples, Parts, Request, Splits, Stored, Strata, slices
 from ensemble.errors import InputError
+from ensemble.notes import note
+from ensemble.pytrees import Function
 
 SPLITS = ("train", "validation", "calibration", "test")
 _ALSO = {"val": "validation", "valid": "validation", "dev": "validation", "calib": "calibration"}
@@ -59,7 +61,8 @@ def carve(
 ) -> tuple[Splits, NDArray | None]:
     """Divides examples into splits.
 
-    Equal inputs are kept in one of the splits that are carved, unless few differ.
+    Equal inputs are kept in one of the splits that are carved, unless few differ. Given test
+    examples that equal a training example in inputs and target are noted.
 
     Args:
         given: checked examples; with `strata` their inputs are numbers of rows.
@@ -103,6 +106,8 @@ def carve(
     for split, some in zip(["train", *absent], rows, strict=True):
         taken: Any = inputs.part(some) if isinstance(inputs, Stored) else inputs[some]
         parts[split] = Examples(taken, targets[some])
+    if "test" in given.parts and not strata:
+        _note_copies(parts["train"], parts["test"], digest, name)
     weights = None if given.weights is None else given.weights[rows[0]]
     return {split: parts[split] for split in SPLITS if split in parts}, weights
 
@@ -199,3 +204,21 @@ def keep_together(parts: list[NDArray], digests: NDArray) -> list[NDArray]:
     moved = [order[together == i] for i in range(len(parts))]
     is_poor = ([*map(len, moved)] < _MOST_LOST * sizes).any()
     return parts if is_poor or len(first) < _FEWEST * len(digests) else moved
+
+
+def _note_copies(train: Examples, test: Examples, digest: Function, name: str) -> None:
+    """Notes the share of test examples that stand in the training split, in inputs and target.
+
+    Not of data of which few examples differ: there, equal ones are other cases.
+    """
+    learned = digest(train.inputs)
+    if len(np.unique(learned)) < _FEWEST * len(learned):
+        return
+    learned = learned ^ digest_examples(train.targets)
+    copies = np.isin(digest(test.inputs) ^ digest_examples(test.targets), learned)
+    if copies.any():
+        note(
+            f"{name}: {copies.sum()} of {len(copies)} test examples ({copies.mean():.0%}) "
+            "stand in the training split, too, equal in inputs and target: if they are the same "
+            "cases, scores are too good, and one of the two splits should be without them."
+        )

@@ -246,10 +246,8 @@ def starting_points(config: Config, task, density: LogDensity) -> Start:
         coordinates = kronecker(task, train, maximum, config.posterior_temperature)
     if origin == MAP:
         found = compiled_soon(jax.vmap(lambda key: pytrees.standard_normal(key, shapes)))(keys)
-    elif whitens:
-        found = compiled_soon(jax.vmap(partial(from_params, coordinates)))(params)
     else:
-        found = params
+        found = compiled_soon(jax.vmap(partial(from_params, coordinates)))(params)
     coordinates, found = processes.tree_from_main((coordinates, found))
     return Start(coordinates, density.layout.pad(found, axis=1))
 

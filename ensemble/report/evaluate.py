@@ -86,7 +86,7 @@ def evaluate(
     rules = [Rule.parse(one) for one in abstain]
     with trusting(trust, model=model):
         run = EvaluatedRun(workdir, data_dir, data, num_devices)
-        p, y, _ = run.test
+        p, y, members = run.test
         asked = [one if isinstance(one, str) else path_of(one) for one in metrics]
         further = requested(asked, p)
         others = _others(run, compare, data_dir)
@@ -95,7 +95,26 @@ def evaluate(
         source = run.dataset
         held = run.predicted("calibration")
         strata = source and source.strata("test")
-        about = _about(run)
+        facts = [
+            plural(p.num_members, run.noun),
+            run.config["method"].replace("_", " "),
+            str(run.description["name"]),
+            f"{len(y):,} test examples",
+        ]
+        if not run.is_finished:
+            facts.append(f"in training, step {run.step:,}")
+        about = {
+            "version": VERSION,
+            "workdir": str(run.work.path),
+            "name": run.work.path.name,
+            "facts": facts,
+            "is_finished": run.is_finished,
+            "step": run.step,
+            "members": members.tolist(),
+            "failed_members": run.results["failed_members"],
+            "notes": run.results.get("notes", []),
+            "config": run.config,
+        }
         traces = []
         if posterior := run.results.get("posterior"):
             scalars = Draws(run.work.draws).scalars()
@@ -272,31 +291,3 @@ def _predict(run: EvaluatedRun, inputs: ByName, directory: epath.Path, show_prog
             else:
                 outside[name] = p
     return shifted, outside
-
-
-# What is known of the run.
-
-
-def _about(run: EvaluatedRun) -> Json:
-    """Particulars of the run, for report.json and for the page."""
-    p, y, members = run.test
-    facts = [
-        plural(p.num_members, run.noun),
-        run.config["method"].replace("_", " "),
-        str(run.description["name"]),
-        f"{len(y):,} test examples",
-    ]
-    if not run.is_finished:
-        facts.append(f"in training, step {run.step:,}")
-    return {
-        "version": VERSION,
-        "workdir": str(run.work.path),
-        "name": run.work.path.name,
-        "facts": facts,
-        "is_finished": run.is_finished,
-        "step": run.step,
-        "members": members.tolist(),
-        "failed_members": run.results["failed_members"],
-        "notes": run.results.get("notes", []),
-        "config": run.config,
-    }

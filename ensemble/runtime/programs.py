@@ -87,18 +87,18 @@ class Programs:
         if keep is not None and (algorithm.run or keep.every < length > 1):
             self.num_kept = length // keep.every + 1
         # Loops of samplers take their time themselves, not in libraries.
-        is_soon = not isinstance(algorithm.feed, Fixed)
-        self.take_steps = self._compiled(self._take_steps, is_soon, donate_argnums=0)
+        jit = jax.jit if isinstance(algorithm.feed, Fixed) else compiled_soon
+        self.take_steps = self._compiled(self._take_steps, jit, donate_argnums=0)
         self._change = self._compiled(self._change_members, static_argnums=0, donate_argnums=1)
         self.parameters = self._compiled(self._parameters_of)
 
-    def _compiled(self, fn: Function, is_soon: bool = True, **options):
+    def _compiled(self, fn: Function, jit: Function = compiled_soon, **options):
         """Compiles a function, in which networks see that it is traced for these devices.
 
         Args:
             fn: Function.
-            is_soon: Whether the program is `compiled_soon`.
-            **options: Options of `jax.jit`.
+            jit: `jax.jit` or `compiled_soon`.
+            **options: Of `jax.jit`.
         """
 
         @wraps(fn)
@@ -107,7 +107,7 @@ class Programs:
                 return fn(*args)
 
         with traced_for(self.devices.mesh):
-            return (compiled_soon if is_soon else jax.jit)(traced, **options)
+            return jit(traced, **options)
 
     # What the loop calls.
 
@@ -137,8 +137,8 @@ class Programs:
     def _arguments(self, found: Start) -> tuple[Any, ...]:
         """The arguments of the program that starts members."""
         given = jax.tree.map(lambda leaf: np.asarray(leaf)[self._numbers % len(leaf)], found.given)
-        numbers, given = self.devices.put_members((self._numbers, given))
-        return numbers, given, found.shared, self.algorithm.feed.fixed
+        placed = self.devices.put_members((self._numbers, given))
+        return *placed, found.shared, self.algorithm.feed.fixed
 
     def advance(self, members: Members, shared: Any, first: int, count: int) -> Any:
         """Takes `count` steps from `first`; nothing is waited for.
