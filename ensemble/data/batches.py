@@ -60,8 +60,8 @@ def epoch_batches(
 
 def normalise(
     inputs: Array | NDArray,
-    shift: jax.typing.ArrayLike,
-    scale: jax.typing.ArrayLike,
+    shift: Any,
+    scale: Any,
     squash: jax.typing.ArrayLike | None = None,
 ) -> Any:
     """What networks see: z = (inputs - shift) * scale, float32, where the inputs are.
@@ -72,8 +72,7 @@ def normalise(
         scale: broadcastable to an example.
         squash: likewise; 1 where z becomes arsinh(z), which grows as its logarithm does, else 0.
     """
-    shift, scale = np.float32(shift), np.float32(scale)
-    z = (inputs.astype(np.float32) - shift) * scale
+    z = (inputs.astype(np.float32) - np.float32(shift)) * np.float32(scale)
     return z if squash is None else jnp.where(jnp.asarray(squash) > 0, jnp.arcsinh(z), z)
 
 

@@ -378,7 +378,7 @@ class Trials(Programs):
         while len(tried) < number and not is_over:
             is_last = len(tried) == len(starts)
             is_linear = starts[_lowest(tried) if is_last else len(tried)]
-            setting = np.array([is_linear]), np.float32([_LOWER if is_last else 1])
+            setting = np.array([is_linear]), np.array([_LOWER if is_last else 1], np.float32)
             members = super().start(found._replace(given=setting))
             name = f"setting {len(tried) + 1} of {number}"
             members, is_over = self._trained(members, found.shared, name)
