@@ -8,8 +8,8 @@ fresh processes make 10,000 calls of 1 to 64 rows with each contestant, on one t
 and compare every answer with the predictor's. The exported file without `read_model.py` compiles
 anew for each size: it is measured once, at the end, beside the first round. In each round
 `examples/serve.py` answers 16 clients over uvicorn, with the exported file and with ONNX Runtime in
-its place. `--peer` is an interpreter that has all requirements, and jax2onnx, onnx, onnxruntime and
-uvicorn.
+its place. `--peer` is an interpreter that has all requirements, and jax2onnx>=0.17.1, onnx,
+onnxruntime and uvicorn.
 """
 
 import argparse
@@ -122,9 +122,9 @@ def rows_of_calls(measured: list[dict[str, Any]]) -> Any:
             ("growth in the last nine tenths of the calls", "MiB", "grown_mib"),
             ("programs compiled in calls", "programs", "compiled"),
         ):
-            yield side_by_side.compare(
-                measure, setting, unit, [float(one[key]) for one in of["loader"]]
-            )
+            for name in ("loader", "predictor"):
+                about = (measure, f"{NAMES[name]}, {setting}", unit)
+                yield side_by_side.compare(*about, [float(one[key]) for one in of[name]])
 
 
 def rows_of_requests(served: list[dict[str, Any]]) -> Any:

@@ -50,7 +50,7 @@ class Row:
 
 
 def run_child(
-    command: Sequence[str], folder: pathlib.Path | None = None, **environment: str
+    command: Sequence[str], folder: pathlib.Path | str | None = None, **environment: str
 ) -> tuple[str, Measurement]:
     """Runs a program in a fresh process, without compiled programs from earlier ones.
 

@@ -140,7 +140,7 @@ def estimators(what: str, network: str = "table") -> dict[str, float]:
     """Trains one member of estimators, on one core."""
     rates.stay_on_one_core()
     size, config = ESTIMATORS[what]
-    config = {**SGD, **config, "ensemble_size": 1, f"{config['method']}.num_estimators": size}
+    config = {**SGD, **config, "ensemble_size": 1, "num_estimators": size}
     if network == "cnn":
         images = generate_images(train=20 * BATCH_SIZE, test=1000)
         return advance({**CNN, **config, "log_every_steps": 5}, images, 3.0, BATCH_SIZE * size)
