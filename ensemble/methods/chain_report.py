@@ -38,6 +38,7 @@ from ensemble.tasks.supervised import Supervised
 
 _MIN_DRAWS_TO_MOVE = 20
 """Judged of fewer draws, whether a chain is stuck would depend on when a run ends."""
+_TENTH = 0.0953  # The logarithm of 1.1.
 _TITLES = {
     "posterior/rhat_max": "R-hat",
     "posterior/ess_bulk_min": "bulk ESS",
@@ -151,14 +152,22 @@ class PosteriorReport(KeptReport):
         return {name: float(values[run.live].mean()) for name, values in found.items()}
 
     def monitored(self, run) -> dict:
-        """Returns convergence, and the mean scores of single draws."""
+        """Returns convergence, and the mean scores of single draws.
+
+        Convergence is of all draws so far: it is found anew when there are a tenth more, so that a
+        run of many draws does not spend most of its time on it.
+        """
         scalars: dict = {}
-        if run.first_row(run.loop.rows.first) <= self.first or not run.live:
+        step = run.loop.rows.first
+        before = step - self.config.eval_every_epochs * run.method.steps_per_epoch
+        few, number = (max(run.first_row(one) - self.first, 0) for one in (before, step))
+        if not number or not run.live:
             return scalars
+        is_due = run.loop.ended or np.ptp(np.log1p([few, number]) // _TENTH)
         if self.split is not None and self.has_predictions(run):
             found = self.single_draw(run, self.split)
             scalars = {f"{self.split}/average_draw/{name}": one for name, one in found.items()}
-        if processes.is_main():  # Which alone has the draws.
+        if is_due and processes.is_main():  # Which alone has the draws.
             counted, worth = self.drawn(run)
             section = predictive_section(counted, worth, self.predicting(run)) or {}
             each = {ERROR: section.get("error")}

@@ -6,7 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ensemble.metrics.interval import Estimate, interval
 from ensemble.metrics.metric import LEVEL
@@ -83,6 +83,14 @@ def scale_gain(p: Any, y: NDArray) -> Estimate | None:
             part = p.rows(inside)
             change[inside] += part.log_prob(y[inside]) - part.scaled(factor).log_prob(y[inside])
     return interval(change / _REPEATS)
+
+
+def pit_uniformity(pit: ArrayLike) -> tuple[float, float]:
+    """Kolmogorov and Smirnov's distance of a PIT [N] from uniform, and its p-value (Dawid 1984)."""
+    import scipy.stats  # As in `fit_scale`.
+
+    found = scipy.stats.kstest(np.clip(pit, 0, 1), "uniform")
+    return float(found.statistic), float(found.pvalue)
 
 
 # Conformal sets and intervals.

@@ -15,7 +15,7 @@ from ensemble.metrics import Estimate, calibration, functions, interval, metrics
 from ensemble.metrics.abstention import COVERAGE, MAX_ERROR, Rule, are_wrong, fit_abstention
 from ensemble.metrics.interval import joint
 from ensemble.metrics.metric import Metrics
-from ensemble.metrics.ranking import auroc, fpr95
+from ensemble.metrics.ranking import auroc, average_precision, fpr95
 from ensemble.report import shift
 from ensemble.report.findings import Finding, as_lines, find
 from ensemble.report.table import ByName, Row, as_data, cells
@@ -402,9 +402,9 @@ class Evaluation:
     def detection(self) -> Json:
         """How well the total uncertainty tells other inputs from test examples, by their name.
 
-        Each has the `auroc`, whose intervals hold together, and `fpr95`, the share of test examples
-        above the threshold that finds 95% of the others. There are no intervals if rows come in
-        groups.
+        Each has the `auroc`, whose intervals hold together, the area `aupr` under the curve of
+        precision against recall, and `fpr95`, the share of test examples above the threshold that
+        finds 95% of the others. There are no intervals if rows come in groups.
         """
         found = {}
         for name, p in self.outside.items() if self.test.kind != "several" else ():
@@ -413,6 +413,7 @@ class Evaluation:
             one = _auroc(*ranked, level=joint(len(self.outside)))
             found[name] = {
                 "auroc": one if self.groups is None else Estimate(one.value),
+                "aupr": float(average_precision(*ranked)),
                 "fpr95": fpr95(*ranked),
             }
         return found
@@ -432,6 +433,9 @@ class Evaluation:
             calibrated["nll_change"] = self.factor_gain
         if self.is_classes:
             calibrated["ece_by_chance"] = self.ece_by_chance
+        if self.test.kind in ("numbers", "counts"):
+            distance, p_value = calibration.pit_uniformity(self.test.pit(self.y))
+            calibrated |= {"pit_distance": distance, "pit_p_value": p_value}
         found = as_data(
             {
                 "num_examples": len(self.y),
