@@ -14,6 +14,7 @@ from ensemble.data.own_arrays import local_path
 from ensemble.data.source import Examples, Parts, Request, Stored
 from ensemble.data.splitting import POOL, SPLITS, split_of
 from ensemble.errors import CorruptDataError, InputError, in_one_line, listed, shown
+from ensemble.notes import note
 
 # Pillow knows others. Some (EPS) are programs that it has another program run, and some (ICO) it
 # decodes as it opens them, before their size can be checked.
@@ -209,14 +210,22 @@ def _check_read(results: Sequence[Any]) -> None:
 def _files(root: Path, depth: int) -> list[Path]:
     """Returns the files of a folder and of the folders in it, and what lies as deep as is read.
 
-    What systems leave behind is no class and no image.
+    What systems leave behind is no class and no image; its names are noted.
     """
     found = []
+    junk: list[Path] = []
     level = [root]
     for _ in range(depth):
         found += [one for one in level if not one.is_dir()]
-        inside = (one for folder in level for one in folder.glob("*"))
+        inside = sorted(one for folder in level for one in folder.glob("*"))
+        junk += filter(_is_junk, inside)
         level = [one for one in inside if not _is_junk(one)]
+    if junk:
+        names = [_path(one.relative_to(root)) for one in junk]
+        note(
+            f"{_path(root)}: {len(junk)} files and folders that are hidden, or left behind by "
+            f"systems, are not read: {listed(names)}."
+        )
     return sorted(found + level)
 
 

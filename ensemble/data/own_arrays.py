@@ -32,6 +32,7 @@ from ensemble.data.labels import as_plain, classes
 from ensemble.data.source import Examples, Parts, Source, Stored, blocks, slices
 from ensemble.data.splitting import POOL
 from ensemble.errors import InputError, in_one_line
+from ensemble.notes import note
 from ensemble.rounding import note_rounding
 from ensemble.storage.files import is_remote
 from ensemble.storage.memory import memory_bytes
@@ -147,6 +148,11 @@ def check_arrays(given: Parts, name: str, stays_on_disk: bool = False) -> Parts:
             else x.astype(dtype, copy=False)
         )
         parts[part] = Examples(kept, given.parts[part].targets)
+    if is_channels_first(shape):
+        note(
+            f"{name}: inputs of shape {shape} are taken for images [N, C, H, W], and turned to "
+            "[N, H, W, C]; if axis 1 is their height, swap it with the width."
+        )
     return check_targets(replace(given, parts=parts), name)
 
 

@@ -39,9 +39,26 @@ def read_arrays(
             name = member.filename.removesuffix(".npy")
             if name.startswith(prefixes):
                 with archive.open(member) as content:
+                    _check_size(content, name, member.file_size)
+                with archive.open(member) as content:
                     found[name] = np.lib.format.read_array(content, allow_pickle=False)
                     content.read(1)  # At its end the checksum is compared.
     return found
+
+
+def _check_size(content: IO[bytes], name: str, num_bytes: int) -> None:
+    """Refuses what is no array of numbers or text, and one that claims more than its file has.
+
+    Some versions of NumPy believe what it claims.
+    """
+    form = np.lib.format
+    is_first = form.read_magic(content) == (1, 0)
+    read = form.read_array_header_1_0 if is_first else form.read_array_header_2_0
+    shape, _, dtype = read(content)
+    if dtype.kind not in "biufcUS" or not dtype.itemsize:
+        raise ValueError(f"{name} has dtype {dtype}, and pickles are not read")
+    if math.prod(shape) * dtype.itemsize > num_bytes:
+        raise ValueError(f"{name} claims {shape} of {dtype}, more than its {num_bytes:,} bytes")
 
 
 def map_array(path: os.PathLike[str]) -> np.ndarray:
@@ -51,6 +68,8 @@ def map_array(path: os.PathLike[str]) -> np.ndarray:
         ValueError: The file is damaged, or holds Python objects.
     """
     with _errors():
+        with open(path, "rb") as content:
+            _check_size(content, "it", os.stat(path).st_size)
         return np.asarray(np.lib.format.open_memmap(path, "r"))
 
 

@@ -40,13 +40,15 @@ def test_the_shorter_side_is_fitted_and_the_middle_kept():
     np.testing.assert_array_equal(wide[0, [1, 6, 10]], [10, 100, 200])
 
 
-def test_arrays_with_channels_first_are_turned():
+def test_arrays_with_channels_first_are_turned_with_one_line(caplog):
     images = RNG.integers(0, 256, (40, 7, 6, 3), np.uint8)
     labels = np.arange(40) % 2
     expected = dataset_from_arrays({"inputs": images, "labels": labels})
+    assert not caplog.text
     turned = dataset_from_arrays({"inputs": np.moveaxis(images, -1, 1), "labels": labels})
     assert turned.fingerprint == expected.fingerprint
     assert turned.input_shape == (7, 6, 3)
+    assert caplog.text.count("are taken for images [N, C, H, W], and turned to [N, H, W, C]") == 1
     cubes = images[:, :3, :3].copy()
     same = dataset_from_arrays({"inputs": cubes, "labels": labels}, hold_out=False)
     np.testing.assert_array_equal(same.splits["train"].inputs, cubes)  # As they are.

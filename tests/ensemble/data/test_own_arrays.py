@@ -255,7 +255,7 @@ SPOILED = {
     "a folder": (lambda f: (f.parent / "x.npy").mkdir(), "x.npy cannot be read: .*directory"),
     "pickled": (
         lambda f: np.save(f, np.array([{}], object), allow_pickle=True),
-        "inputs.npy cannot be read: .*Python objects",
+        "inputs.npy cannot be read: .*pickles are not read",
     ),
     "lengths": (lambda f: np.save(f, FEATURES[1:]), "labels are 60 of 59 examples"),
 }
