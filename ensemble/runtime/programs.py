@@ -86,28 +86,24 @@ class Programs:
         self.num_kept = 0
         if keep is not None and (algorithm.run or keep.every < length > 1):
             self.num_kept = length // keep.every + 1
-        # Loops of samplers take their time themselves, not in libraries.
-        jit = jax.jit if isinstance(algorithm.feed, Fixed) else compiled_soon
-        self.take_steps = self._compiled(self._take_steps, jit, donate_argnums=0)
+        self.take_steps = self._compiled(self._take_steps, donate_argnums=0)
         self._change = self._compiled(self._change_members, static_argnums=0, donate_argnums=1)
         self.parameters = self._compiled(self._parameters_of)
 
-    def _compiled(self, fn: Function, jit: Function = compiled_soon, **options):
-        """Compiles a function, in which networks see that it is traced for these devices.
-
-        Args:
-            fn: Function.
-            jit: `jax.jit` or `compiled_soon`.
-            **options: Of `jax.jit`.
-        """
+    def _compiled(self, fn: Function, **options):
+        """Compiles a function, in which networks see that it is traced for these devices."""
 
         @wraps(fn)
         def traced(*args):
             with traced_for(self.devices.mesh):
                 return fn(*args)
 
+        if isinstance(
+            self.algorithm.feed, Fixed
+        ):  # Samplers take their time in loops of their own.
+            return jax.jit(traced, **options)
         with traced_for(self.devices.mesh):
-            return jit(traced, **options)
+            return compiled_soon(traced, **options)
 
     # What the loop calls.
 

@@ -1,10 +1,12 @@
 """What chains say while they run."""
 
+import json
 import types
 
 import numpy as np
 import pytest
 
+import ensemble
 from ensemble.methods.chain_report import ChainReport
 
 
@@ -61,3 +63,16 @@ def test_scalars_are_by_chain_and_the_headline_is_their_mean():
     assert "R-hat" not in shown
     scalars["posterior/chain_00/divergences"] = 1.0
     assert report.headline(scalars)["divergences"] == 3  # A count, over all chains.
+
+
+def test_convergence_is_judged_when_there_are_a_tenth_more_draws(tmp_path):
+    config = {"method": "hmc", "model": "logistic_regression", "num_chains": 2, "num_devices": 1}
+    config |= {"prior": "normal(1)", "init_from": "prior", "log_every_steps": 1}
+    sampler = {"num_warmup": 4, "num_samples": 60, "num_leapfrog_steps": 1, "step_size": 0.1}
+    config |= {f"sampler.{name}": value for name, value in sampler.items()}
+    data = {"inputs": np.eye(40, 3), "labels": np.arange(40) % 2}
+    ensemble.train(config, data, tmp_path, show_progress=False)
+    lines = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
+    steps = [one["step"] for one in lines if "posterior/ess_bulk_min" in one]
+    assert steps[-1] == 64
+    assert 6 <= sum(step > 34 for step in steps) <= 9
