@@ -68,11 +68,14 @@ class Traits(NamedTuple):
         is_random: It draws noise in training.
         has_convolutions: It learns kernels of convolutions, which XLA:CPU differentiates slowly
             within a loop.
+        unrolls: On CPU members follow each other: it convolves, or its activations would fill the
+            memory if they were of all members at once.
     """
 
     has_state: bool
     is_random: bool
     has_convolutions: bool = False
+    unrolls: bool = False
 
     @property
     def examples_are_independent(self) -> bool:

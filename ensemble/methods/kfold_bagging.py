@@ -416,13 +416,13 @@ def _lowest(tried: Sequence[Members]) -> int:
     return processes.from_main(lambda: int(np.argmin(means)))
 
 
-def _from_linear(output_layer: ByName | None, shared, number: jax.Array, variables):
+def _from_linear(output_layer: Any, shared, number: jax.Array, variables):
     """Variables that put out what the linear model of a member's fold does: the network's are 0."""
     linear = {
         name: jnp.broadcast_to(shared[name][number % len(shared["bias"])], leaf.shape)
         for name, leaf in variables[LINEAR].items()
     }
-    layer = [path_name(path) for path in (output_layer or {}).values()]
+    layer = [path_name(path) for path in output_layer.values()]
     last = {name + part for name in layer for part in ("", f"/{OWN}", f"/{SHARED}")}
     params = jax.tree.map_with_path(
         lambda path, leaf: jnp.zeros_like(leaf) if path_name(path) in last else leaf,

@@ -402,7 +402,7 @@ def _algorithm(
     def of_slice(one, batch):
         return member.added(*one, batch.inputs, batch.weights), ()
 
-    spread = devices.over_examples(of_slice, unrolls=task.traits.has_convolutions)
+    spread = devices.over_examples(of_slice, unrolls=task.traits.unrolls)
 
     def init(now, batch):
         # Without what is given, only the shapes are asked for.

@@ -365,7 +365,7 @@ def descent(
         moved = {} if devices.slices_batches else found.state
         return (found.gradients, found.loss, jnp.sum(batch.weights), moved), found.predicted
 
-    spread = devices.over_examples(of_slice, unrolls=task.traits.has_convolutions)
+    spread = devices.over_examples(of_slice, unrolls=task.traits.unrolls)
 
     def init(now, batch):
         variables = dict(task.init_variables(now.key))
@@ -706,7 +706,7 @@ def mean_loss(
         lost = jnp.where(batch.weights > 0, losses_of(variables, batch), 0) * batch.weights
         return (jnp.sum(lost, axis=-1), jnp.sum(batch.weights)), ()
 
-    spread = devices.over_examples(of_slice, unrolls=task.traits.has_convolutions)
+    spread = devices.over_examples(of_slice, unrolls=task.traits.unrolls)
 
     def loss(variables, blocks):
         def one(_, block):

@@ -22,6 +22,8 @@ from ensemble.sharding.mesh import compiled_soon
 
 _NUM_EXAMPLES = 4
 _NUM_DRAWS = 4
+_LARGE = 2**14
+"""Numbers in an array of these examples' activations: of more, one member's at a time are kept."""
 _TOLERANCE = 0.02
 """Share of the largest value; half precision rounds by less."""
 
@@ -40,19 +42,15 @@ def traits(network: Network, input_shape: tuple[int, ...]) -> Traits:
     def learn(variables: Variables, inputs, *rng_key):
         return network.apply(variables, inputs, True, *rng_key)
 
-    jax.eval_shape(learn, variables, inputs, rng_key)
+    program = jax.make_jaxpr(learn)(variables, inputs, rng_key)
     try:
         jax.eval_shape(learn, variables, inputs)
         is_random = False
     except Exception:  # A network is a program, and may raise anything if it has no key.
         is_random = True
-    num_axes = len(input_shape) + 1  # Of a kernel: those of space, channels in, channels out.
-    leaves = jax.tree.leaves(variables["params"])
-    return Traits(
-        has_state=variables.keys() > {"params"},
-        is_random=is_random,
-        has_convolutions=num_axes > 2 and any(leaf.ndim == num_axes for leaf in leaves),
-    )
+    convolves = "conv_general_dilated" in str(program)
+    is_large = any(one.aval.size > _LARGE for step in program.eqns for one in step.outvars)
+    return Traits(variables.keys() > {"params"}, is_random, convolves, convolves or is_large)
 
 
 class Called:
@@ -70,7 +68,7 @@ class Called:
         )
         self.inputs = self._rng.normal(size=(_NUM_EXAMPLES, *input_shape)).astype(np.float32)
         key = jax.eval_shape(random.key, 0)
-        self._shapes = jax.eval_shape(network.init, key, jnp.asarray(self.inputs))
+        self._shapes = jax.eval_shape(network.init, key, self.inputs)
         self.variables = self.draw()
 
     def draw(self) -> Variables:
@@ -80,11 +78,10 @@ class Called:
             fan_in = max(1, math.prod(leaf.shape[:-1]))
             return (self._rng.normal(size=leaf.shape) * (2 / fan_in) ** 0.5).astype(leaf.dtype)
 
-        def one(leaf) -> NDArray:
-            return np.ones(leaf.shape, leaf.dtype)
-
         return {
-            name: jax.tree.map(normal if name == "params" else one, tree)
+            name: jax.tree.map(
+                normal if name == "params" else lambda leaf: np.ones(leaf.shape, leaf.dtype), tree
+            )
             for name, tree in self._shapes.items()
         }
 

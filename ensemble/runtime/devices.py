@@ -103,7 +103,8 @@ class Devices:
             fn: `(member, examples [B, ...]) -> (sums, rows [B, ...])`; the sums are added up over
                 the slices of the examples, and the rows stay where the examples are.
             unrolls: Whether the members of a device follow each other on CPU, where a convolution
-                that is vmapped over kernels has no fast form, and dense layers have.
+                that is vmapped over kernels has no fast form, and dense layers have. Large
+                activations of all members at once would fill the memory.
         """
         if self.splits_members:  # The compiler sees whole members, and divides the work.
             return fn

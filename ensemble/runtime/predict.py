@@ -50,7 +50,7 @@ class Predictions:
             found = all_estimators(predict, task, num_passes, sets, inputs)
             return (), jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), found)
 
-        spread = devices.over_examples(of_member, unrolls=task.traits.has_convolutions)
+        spread = devices.over_examples(of_member, unrolls=task.traits.unrolls)
 
         def program(sets, inputs):
             with traced_for(devices.mesh):

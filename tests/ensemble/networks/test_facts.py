@@ -41,6 +41,15 @@ def attending(x, train):
     return nn.Dense(3)(x.reshape(len(x), -1))
 
 
+def convolved(x, train):
+    x = nn.Conv(2, (3,))(x.reshape(len(x), 8, 1))
+    return nn.Dense(3)(x.reshape(len(x), -1))
+
+
+def of_tokens(x, train):
+    return nn.Dense(3)(nn.Dense(513)(x.reshape(len(x), 8, 1)).mean(axis=1))
+
+
 def of_other_stream(x, train):
     return nn.Dropout(0.5, rng_collection="mine", deterministic=not train)(nn.Dense(3)(x))
 
@@ -108,13 +117,16 @@ def test_noise_that_only_training_has_is_seen():
 @pytest.mark.parametrize(
     ("network", "shape", "expected"),
     [
-        (of_inputs(lambda x: nn.Dense(3)(x)), (4,), (False, False, False)),
-        (calling(lambda x, train: dropped(x, train, 0.0)), (4,), (False, False, False)),
-        (calling(dropped), (4,), (False, True, False)),
-        (calling(normalised), (4,), (True, True, False)),
-        (networks.create("cnn", 3), (8, 8, 1), (False, False, True)),
-        (networks.create("mlp", 3), (8, 8, 1), (False, False, False)),
-        (networks.create("mlp", 3, {"dropout": 0.1}), (4,), (False, True, False)),
+        (of_inputs(lambda x: nn.Dense(3)(x)), (4,), (False, False, False, False)),
+        (calling(lambda x, train: dropped(x, train, 0.0)), (4,), (False, False, False, False)),
+        (calling(dropped), (4,), (False, True, False, False)),
+        (calling(normalised), (4,), (True, True, False, False)),
+        (networks.create("cnn", 3), (8, 8, 1), (False, False, True, True)),
+        (networks.create("mlp", 3), (8, 8, 1), (False, False, False, False)),
+        # Of 1-D convolutions of columns, and of activations that are large for every member.
+        (calling(convolved), (8,), (False, False, True, True)),
+        (calling(of_tokens), (8,), (False, False, False, True)),
+        (networks.create("mlp", 3, {"dropout": 0.1}), (4,), (False, True, False, False)),
     ],
 )
 def test_state_noise_and_convolutions(network, shape, expected):
