@@ -52,16 +52,20 @@ class ItemPrediction:
         """Rows of the table, with its columns as attributes."""
         return tuple(self.table.itertuples(index=False, name="Recommendation"))
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A sentence if the prior answers."""
+        note = f"Nothing was learned of user {shown(self.user)}: the answer is the prior's."
+        return (note,) * len(self.from_prior)
+
     def __str__(self) -> str:
         table = (
             self.table[["title", "mean", "low", "high"]]
             .set_axis(["title", self.of, "5%", "95%"], axis=1)
             .to_string(index=False, float_format="{:.3f}".format, formatters={"title": shown})
         )
-        user = shown(self.user)
-        notes = [f"Nothing was learned of user {user}: the answer is the prior's."]
-        seen = f"User {user} has seen {self.num_seen:,} items."
-        return "\n".join([*notes * len(self.from_prior), seen, "", table])
+        seen = f"User {shown(self.user)} has seen {self.num_seen:,} items."
+        return "\n".join([*self.notes, seen, "", table])
 
     def document(self) -> ByName:
         """The same, JSON-ready."""

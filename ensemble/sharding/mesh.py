@@ -97,7 +97,7 @@ def traced_platform() -> str:
 def compiled_soon(fn: Function, **options) -> Function:
     """`jax.jit` of a program that runs once, or whose time goes into XLA's libraries.
 
-    On CPU LLVM optimises it little: it compiles in about half the time (decision 0005).
+    On CPU LLVM optimises it little: it compiles in about half the time (decision 0046).
 
     Args:
         fn: Function.

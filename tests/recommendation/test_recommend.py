@@ -47,7 +47,7 @@ def finished(tmp_path_factory):
 def test_an_answer_is_a_table_and_a_document(finished):
     answer = ensemble.recommend(finished[0], "u7", top=3)
     assert (answer.user, answer.of) == ("u7", "probability")
-    assert answer.from_prior == ()
+    assert (answer.from_prior, answer.notes) == ((), ())
     text = str(answer)
     assert text.startswith(f"User u7 has seen {answer.num_seen} items.\n\n")
     assert len(text.splitlines()) == 2 + 1 + 3
@@ -70,8 +70,8 @@ def test_of_a_new_user_the_prior_answers_and_it_is_said(finished):
     workdir, result = finished
     answer = ensemble.recommend(workdir, "me", top=30)
     assert answer.from_prior == ("user",)
-    note = "Nothing was learned of user me: the answer is the prior's."
-    assert str(answer).startswith(f"{note}\nUser me has seen 0 items")
+    assert answer.notes == ("Nothing was learned of user me: the answer is the prior's.",)
+    assert str(answer).startswith(f"{answer.notes[0]}\nUser me has seen 0 items")
     # Two factors and a bias, all N(0, 1).
     assert answer.table["low"].mean() < 0.2
     assert answer.table["high"].mean() > 0.3
