@@ -42,7 +42,7 @@ def traits(network: Network, input_shape: tuple[int, ...]) -> Traits:
     def learn(variables: Variables, inputs, *rng_key):
         return network.apply(variables, inputs, True, *rng_key)
 
-    program = jax.make_jaxpr(learn)(variables, inputs, rng_key)
+    program: Any = jax.make_jaxpr(learn)(variables, inputs, rng_key)
     try:
         jax.eval_shape(learn, variables, inputs)
         is_random = False
