@@ -383,6 +383,7 @@ class Trials(Programs):
             name = f"setting {len(tried) + 1} of {number}"
             members, is_over = self._trained(members, found.shared, name)
             fetched = self.devices.fetch_members(members)
+            del members  # Before the next ones are there.
             taken = np.full_like(fetched.taken, self.bagging.trial)
             tried.append(fetched._replace(taken=taken))
         return self.devices.put_members(tried[_lowest(tried)])
