@@ -6,7 +6,7 @@ before. A key that several pieces share is declared once, in a class that theirs
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -84,15 +84,15 @@ class Method:
         config_rules: Its own `Rule`s; those of the classes that it inherits hold, too.
     """
 
-    tasks: ClassVar[Any] = ("supervised",)
+    tasks: ClassVar[tuple[str, ...]] = ("supervised",)
     requires_prior = False
     code = ""
     result = "ensemble.runtime.loading:fitted"
     is_exact = True
-    xla_flags: ClassVar[Any] = {}
+    xla_flags: ClassVar[Mapping[str, str]] = {}
     one_arena = True
-    instead: ClassVar[Any] = {}
-    config_rules: ClassVar[Any] = ()
+    instead: ClassVar[Mapping[str, str]] = {}
+    config_rules: ClassVar[Sequence[Rule]] = ()
 
 
 # XLA:CPU's newer way to compile fused operations makes slower steps of networks than the one before
@@ -155,7 +155,7 @@ class Members(Method):
 class DeepEnsemble(Members, Batches):
     """Keys of deep ensembles; other members that learn by gradient descent have most of them."""
 
-    tasks: ClassVar[Any] = ("supervised", "distillation")
+    tasks: ClassVar[tuple[str, ...]] = ("supervised", "distillation")
     xla_flags = _OF_STEPS
 
     num_epochs: int | None = key(
@@ -452,7 +452,7 @@ class Chains(Method):
         1.0, "divisor of the log likelihood; 1 is the Bayes posterior", gt=0
     )
 
-    config_rules: ClassVar[Any] = (
+    config_rules: ClassVar[Sequence[Rule]] = (
         (
             lambda config: config.get("prior") == NONE,
             "config.method={0.method!r} samples a posterior, which config.prior='none' does not "
@@ -474,7 +474,7 @@ class HMC(Chains, StopWhen):
     """Keys of the samplers whose steps see all the data."""
 
     one_arena = False
-    tasks: ClassVar[Any] = ("supervised", "factorisation", "numpyro")
+    tasks: ClassVar[tuple[str, ...]] = ("supervised", "factorisation", "numpyro")
     may_split = True
     """Whether parameters may stay on their shards, and are not joined to one vector."""
     tunes_at_once = False
@@ -992,7 +992,7 @@ class Task:
     default_prior = "normal(1)"
     why_not_evaluated = ""
     given = ""
-    config_rules: ClassVar[Any] = ()
+    config_rules: ClassVar[Sequence[Rule]] = ()
 
 
 def _read_prior(value) -> str:

@@ -98,9 +98,8 @@ class Programs:
             with traced_for(self.devices.mesh):
                 return fn(*args)
 
-        if isinstance(
-            self.algorithm.feed, Fixed
-        ):  # Samplers take their time in loops of their own.
+        # Samplers take their time in loops of their own.
+        if isinstance(self.algorithm.feed, Fixed):
             return jax.jit(traced, **options)
         with traced_for(self.devices.mesh):
             return compiled_soon(traced, **options)
